@@ -12,7 +12,6 @@ import (
 	"github.com/forgerun/forgerun/handlers/docs"
 )
 
-// No example of a request body in the document is refused as invalid.
 func TestExamplesOfRequestsAreValid(t *testing.T) {
 	t.Parallel()
 	type operation struct {

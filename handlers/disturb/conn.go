@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// Conn is the connection of an event stream to disturb, to record, or both.
+// Conn is the connection of an event stream. It disturbs the stream, records it, or both.
 type Conn struct {
 	net.Conn
 	stream wire.Stream

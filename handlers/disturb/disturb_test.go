@@ -14,7 +14,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// A failure document inside a job is changed like a separate one.
 func TestFailuresWithinJobsAreChanged(t *testing.T) {
 	t.Parallel()
 	job := `{"state":"FAILED","failure":{"type":"https://x.example/a","title":"No","status":500,"jobStatus":"FAILED"}}`
@@ -36,7 +35,6 @@ func TestResultsStayAsTheyAre(t *testing.T) {
 	}
 }
 
-// received returns a connection, and a channel that gets everything written to it once it is closed.
 func received() (net.Conn, <-chan []byte) {
 	ours, theirs := net.Pipe()
 	got := make(chan []byte)
@@ -68,7 +66,7 @@ func TestRecordsOfStreams(t *testing.T) {
 	require.Equal(t, verdict.Part{Events: 1, IDs: []string{"1"}, Retry: 1234, Half: "2", Cut: true}, *x.Stream)
 }
 
-// hungUp is a connection whose client reads the data and hangs up before Write returns.
+// hungUp simulates a client that reads the data and hangs up before Write returns.
 type hungUp struct {
 	net.Conn
 	conn *Conn
@@ -82,7 +80,6 @@ func (h *hungUp) Write(b []byte) (int, error) {
 
 func (h *hungUp) Close() error { return nil }
 
-// Data that a client has read before it hung up is recorded.
 func TestLastEventBeforeAHangUpIsRecorded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

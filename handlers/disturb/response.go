@@ -15,14 +15,13 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// Rewrites reports whether the effect changes the document in a response. It never changes job results, which are not part of the
-// contract.
+// Rewrites reports whether the effect changes the document in a response. It never changes job results, which have a digest.
 func Rewrites(e *fault.Effect, r *fasthttp.Response) bool {
 	return e != nil && e.Rewrites() && len(r.Header.Peek("Repr-Digest")) == 0 && bytes.Contains(r.Header.ContentType(), []byte("json"))
 }
 
 // Response applies the effect to a finished response: to its document, its media type, and the way it is sent. Sending stops when ctx
-// ends. It calls the function sent when all but the last byte is sent, or when the client has hung up before.
+// ends. For a slow or partial response, it calls sent just before the last byte, or when the client has hung up.
 func Response(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent func(hungUp bool)) {
 	r := &c.Response
 	if Rewrites(e, r) {
@@ -79,7 +78,6 @@ func Response(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent
 	})
 }
 
-// silence waits until the client hangs up, fault.MaxDelay passes or ctx ends. It returns an error if the client hangs up.
 func silence(ctx context.Context, gone <-chan struct{}) error {
 	select {
 	case <-gone:
@@ -107,8 +105,7 @@ func discard(c net.Conn) {
 	}
 }
 
-// message returns the bytes of a response. If the body is empty, it returns the head in two halves, because a part of the response must
-// remain to be cut off.
+// If the body is empty, message returns the head in two halves, so that a fault can cut off the second.
 func message(r *fasthttp.Response) (head, body []byte) {
 	body = bytes.Clone(r.Body())
 	r.Header.SetConnectionClose()

@@ -1,4 +1,4 @@
-// Package docs has the OpenAPI and AsyncAPI documents, and the pages that documents, problems and links refer to.
+// Package docs has the OpenAPI and AsyncAPI documents, and HTML pages about the API, problem types and link relations.
 package docs
 
 import (

@@ -80,7 +80,7 @@ func each(value any, at string, visit func(at string, o tree)) {
 	}
 }
 
-// example is an example in a document, and its schema. The schema is nil for arbitrary bytes.
+// An example has a nil schema if its value is arbitrary bytes.
 type example struct {
 	at            string
 	schema, value any
@@ -162,8 +162,7 @@ func samples(t *testing.T) (all []example) {
 	return all
 }
 
-// compileInto returns a function that compiles the schema of examples[i]. The schemas are compiled inside a copy of the document so that
-// their $refs resolve, and the large document is parsed only once.
+// compileInto compiles the schemas inside a copy of the document, so that their $refs resolve. The large document is parsed only once.
 func compileInto(t *testing.T, root tree, examples []example) func(i int) *jsonschema.Schema {
 	t.Helper()
 	schemas := make([]any, len(examples))
@@ -192,8 +191,8 @@ func plainOf(t testing.TB, value any) any {
 	return plain
 }
 
-// TestDocumentIsStrict checks that every object of the document says whether it allows unknown members, by additionalProperties or
-// propertyNames. Parts of other schemas are exempt: schemas in allOf, and schemas with names that end in Members.
+// TestDocumentIsStrict checks that each object says whether it allows unknown members, by additionalProperties or propertyNames. Schemas
+// in allOf, and schemas with names that end in Members, are exempt.
 func TestDocumentIsStrict(t *testing.T) {
 	t.Parallel()
 	schemas := openAPI().in("components", "schemas")
@@ -217,8 +216,8 @@ func TestDocumentIsStrict(t *testing.T) {
 	}
 }
 
-// namesMembers reports whether a conditional rule lists the allowed members. Such rules replace additionalProperties where the types
-// generated from the schema must have no index signature.
+// namesMembers reports whether a conditional rule lists the allowed members. Such schemas have no additionalProperties, which would add an
+// index signature to generated TypeScript types.
 func namesMembers(rule any) bool {
 	o, _ := rule.(map[string]any)
 	return o["then"] != nil && tree(o).in("then", "propertyNames") != nil

@@ -24,9 +24,8 @@ var (
 	pageScript string
 )
 
-// PageOf returns a page that shows an OpenAPI document with Swagger UI; "document" is the document's URL. Style and script are inline,
-// so the page loads only the document. Its policy allows both by hash, requests to the page's own origin, and the style's icons (data:
-// URLs).
+// PageOf returns a page that shows an OpenAPI document with Swagger UI; "document" is the document's URL. Style and script are inline, so
+// the page loads only the document. Its policy allows the style and script by hash, requests to its own origin, and data: URLs for icons.
 func PageOf(title, document string) Page {
 	style, script := unzipped("swagger-ui.css.gz")+pageStyle, unzipped("swagger-ui-bundle.js.gz")+pageScript
 	return Page{

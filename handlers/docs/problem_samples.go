@@ -27,7 +27,7 @@ func mustID(text string) job.ID {
 	return id
 }
 
-// sampleOf returns a sample response with a problem of the type, or a sample outcome document, built by the service's own code.
+// sampleOf returns a sample response or outcome document for a problem type. The service's own code builds it.
 func sampleOf(e entry, links job.Links) string {
 	switch {
 	case e.Batch:
@@ -83,8 +83,7 @@ var sampleDetails = map[job.Code]string{
 	job.CodeScheduleMissing: "No schedule with this id was found.",
 }
 
-// scenarioOf returns a scenario that fails for the reason. If there is none, it returns one that succeeds: the worker itself causes such
-// failures.
+// scenarioOf returns a scenario that fails for the reason. For failures caused by the worker itself, it returns one that succeeds.
 func scenarioOf(reason job.Reason) job.Scenario {
 	kind := job.SuccessFast
 	if reason == job.CustomFailed {
@@ -113,7 +112,6 @@ func head(e entry) string {
 	return text
 }
 
-// repeatOf returns advice on whether to send the request again; "" for job failures and batch outcomes.
 func repeatOf(e entry) string {
 	switch {
 	case e.Batch, e.Failure:

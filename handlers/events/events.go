@@ -1,4 +1,4 @@
-// Package events is the resource of events, as lists and as streams (SSE).
+// Package events handles requests for events, as pages of a list or as a stream (SSE).
 package events
 
 import (
@@ -56,7 +56,7 @@ func progressOf(id job.ID, attempt int, p *job.Progress) any {
 	return progress{id, attempt, p}
 }
 
-// frame returns the data of an event on a stream. The event that ends an attempt or a batch has the outcome document (draft section 5.4).
+// The event that ends an attempt or a batch has the outcome document (draft section 5.4).
 func (s *API) frame(o *job.Occurrence) any {
 	switch {
 	case o.Ended != nil:
@@ -144,7 +144,6 @@ func (s *API) stream(r *httpkit.Request, st *stream.Stream) error {
 	return nil
 }
 
-// startAt moves the source to where the client wants to start, and reads the first page.
 func startAt(r *httpkit.Request, from source, st *stream.Stream) (err error) {
 	lastID, cursor := r.List("Last-Event-ID"), r.Query("cursor")
 	if lastID == "" && cursor != "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// source returns events from a position, which advances with each read. It starts before the first event.
+// source returns events from a position, which advances with each read. The position starts before the first event.
 type source interface {
 	stream.Source
 	// seek moves to the position that a cursor names.
@@ -57,7 +57,6 @@ func (j *jobSource) resume(_ context.Context, lastID string) error {
 	return nil
 }
 
-// Read returns the next events.
 func (j *jobSource) Read(ctx context.Context, limit int) (stream.Page, error) {
 	log, err := j.api.Events.JobEvents(ctx, j.client, j.job, j.after, limit)
 	if err != nil {
@@ -76,7 +75,6 @@ func (j *jobSource) cursor(ctx context.Context) (string, error) {
 	return j.api.CursorKey.Seal(ctx, j.client, j.scope(), binary.BigEndian.AppendUint32(nil, uint32(j.after)))
 }
 
-// EventID returns an event's seq.
 func (j *jobSource) EventID(_ context.Context, o *job.Occurrence) (string, error) {
 	return strconv.Itoa(o.Seq), nil
 }
@@ -119,7 +117,6 @@ func (c *clientSource) resume(ctx context.Context, lastID string) (err error) {
 	return err
 }
 
-// Read returns the next events.
 func (c *clientSource) Read(ctx context.Context, limit int) (stream.Page, error) {
 	feed, err := c.api.Events.ClientEvents(ctx, c.client, c.after, limit)
 	if err != nil {
@@ -133,7 +130,6 @@ func (c *clientSource) Read(ctx context.Context, limit int) (stream.Page, error)
 
 func (c *clientSource) cursor(ctx context.Context) (string, error) { return c.seal(ctx, c.after) }
 
-// EventID returns the cursor after an event.
 func (c *clientSource) EventID(ctx context.Context, o *job.Occurrence) (string, error) {
 	return c.seal(ctx, o.Position)
 }

@@ -1,5 +1,5 @@
-// Package header parses values of HTTP headers. No library fits Accept, Prefer, Range and entity tags: they are not structured fields
-// (RFC 9651), and Fiber ignores weights or refuses values that RFC 9110 requires to be ignored.
+// Package header parses values of HTTP headers. Accept, Prefer, Range and entity tags are not structured fields (RFC 9651), so no library
+// fits. Fiber's parsers ignore weights, or refuse values that RFC 9110 says to ignore.
 package header
 
 import (

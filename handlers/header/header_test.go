@@ -107,7 +107,7 @@ func TestTraceparent(t *testing.T) {
 func TestEntityTags(t *testing.T) {
 	t.Parallel()
 	const strong, weak = `"1"`, `W/"1"`
-	for list, want := range map[string][2]bool{ // whether If-Match matches strong, and If-None-Match matches weak
+	for list, want := range map[string][2]bool{ // results of MatchesStrongly and MatchesETag
 		strong: {true, true}, weak: {false, true}, "*": {true, true}, ` "2" , "1"`: {true, true}, `"2", W/"1"`: {false, true},
 		"1": {}, `"2"`: {}, `"1" "2"`: {}, `"a", *, "b"`: {}, ",": {}, "": {},
 	} {

@@ -47,7 +47,6 @@ func position(digits string, limit int) int {
 	return min(n, limit)
 }
 
-// isLess compares decimal numbers of any length.
 func isLess(a, b string) bool {
 	a, b = strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0")
 	return len(a) < len(b) || len(a) == len(b) && a < b
