@@ -50,8 +50,8 @@ func (s keyHolders) Admit(r *Request) error {
 	return s.limit(r)
 }
 
-// checkPage refuses a request that changes something, has no key, and comes from a page of a foreign origin: browsers send it without a
-// preflight. A request with a key always needs a preflight (CORS).
+// checkPage refuses a change without a key from a page of a foreign origin, because browsers send it without a preflight. A request with a
+// key always needs a preflight (CORS).
 func (s *Kit) checkPage(r *Request) error {
 	origin := r.Get(fiber.HeaderOrigin)
 	own := s.Origins.Allows(origin) || origin != "" && strings.HasPrefix(s.PublicURL+"/", origin+"/")
@@ -63,7 +63,6 @@ func (s *Kit) checkPage(r *Request) error {
 	return job.Errorf(job.CodeForbidden, "A page of another origin sent this request without a key. Set FORGERUN_CORS_ORIGINS to allow it.")
 }
 
-// authenticate identifies the caller, and refuses callers that are not allowed to use the route.
 func (s *Kit) authenticate(r *Request) error {
 	caller, err := s.attempt(r)
 	if caller.Expired && r.Route.takesExpired() {
@@ -121,7 +120,7 @@ func (s *Kit) TryKey(ctx context.Context, r *Request, bearer string) (job.Caller
 	return caller, err
 }
 
-// limitRegistrations limits requests that create clients, by source address. Replayed requests count too.
+// limitRegistrations limits requests that create clients, by source address. Retries with the same idempotency key count too.
 func (s *Kit) limitRegistrations(r *Request) error {
 	if r.Route.Action != "create_client" || r.Caller.Admin {
 		return nil
@@ -178,10 +177,10 @@ func (s *Kit) addrOf(r *Request) netip.Addr {
 
 var authCodes = []job.Code{job.CodeInvalidCredentials, job.CodeTokenExpired, job.CodeForbidden, job.CodeKeyDisabled}
 
-// Refused counts and logs a failed authentication or authorization. It limits the log lines and reports how many were omitted. The access
-// log also omits those requests.
+// Refused counts and logs a failed authentication or authorization. The number of log lines is limited; each says how many were omitted
+// before. A request omitted here is omitted from the access log too.
 func (s keyHolders) Refused(r *Request, p *problem.Document) {
-	if r.refused != slowed { // slowed requests are counted elsewhere
+	if r.refused != slowed { // auth_attempts_refused_total counts slowed requests
 		s.metrics.authFailures.WithLabelValues(string(p.Code)).Inc()
 	}
 	omitted, due := s.Attempts.Line(string(p.Code))

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// SmallBody is the size up to which a body's memory is not counted: the buffers of its connection are larger.
+	// SmallBody is the maximum size of a body that does not count against the memory limit. The buffers of a connection are larger.
 	SmallBody = 4 << 10
 	// bodyGrowth limits the buffer to this multiple of the bytes that have arrived.
 	bodyGrowth = 4
@@ -84,14 +84,13 @@ func (b *bodyMemory) give(client job.ID, n int) {
 
 var smallBuffers = sync.Pool{New: func() any { return new([SmallBody]byte) }}
 
-// incoming is the body of a request: the bytes received, and their reserved memory.
 type incoming struct {
 	bytes []byte
 	whole bool
 	wrong error            // why it was not read completely
 	small *[SmallBody]byte // array behind the field bytes; nil if the body is larger
 	taken int              // reserved bytes of bodyMemory
-	read  int              // bytes of an unwanted body
+	read  int              // bytes received before the body was dropped
 }
 
 // ReadBody reads the body once. Routes call it after authentication, so that unknown callers cannot use memory. A body may arrive slowly,
@@ -216,8 +215,8 @@ func (r *Request) releaseSmall() {
 	}
 }
 
-// JSONBody returns the request's body, which must be uncompressed, and JSON or of one of the other media types. The result is valid
-// until the handler returns. It is nil for a missing body if optional is true.
+// JSONBody returns the request's body, which must be uncompressed. Its media type must be JSON or one of others. The result is valid until
+// the handler returns. It is nil for a missing body if optional is true.
 func (r *Request) JSONBody(optional bool, others ...string) ([]byte, error) {
 	body, err := r.ReadBody()
 	if err != nil {
@@ -272,7 +271,6 @@ func (r *Request) KeyedBody() (body []byte, key string, err error) {
 	return body, key, err
 }
 
-// isMedia reports whether a content type is the wanted one without parameters or with charset=utf-8.
 func isMedia(contentType, want string) bool {
 	if contentType == want {
 		return true
@@ -308,8 +306,8 @@ func refusal(fctx *fasthttp.RequestCtx, err error) error {
 	return err
 }
 
-// readError maps fasthttp's errors to codes. The contract has no codes for 408 and 431: they use the code of malformed requests with
-// their own status.
+// readError maps fasthttp's errors to codes. The statuses 408 and 431 have no code of their own, so they use the code of malformed
+// requests.
 func readError(err error) error {
 	var timeout net.Error
 	var misframed conn.FramingError

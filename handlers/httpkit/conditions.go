@@ -22,8 +22,8 @@ func (r *Request) Unchanged(tag string) bool {
 // Has reports whether the request has a header.
 func (r *Request) Has(name string) bool { return len(r.Request().Header.PeekAll(name)) > 0 }
 
-// shownBy maps the path of each route that changes something to the GET route of the changed resource: at the same path, or at the
-// nearest one above. A resource without a GET route has no entity tag, so no condition can match it.
+// shownBy maps the path of a changing route to the GET route of its resource, at the same path or the nearest parent path. A resource
+// without a GET route has no entity tag, so no condition can match it.
 func shownBy(routes []Route) map[string]*Route {
 	reads, shown := map[string]*Route{}, map[string]*Route{}
 	for i, rt := range routes {
@@ -39,8 +39,8 @@ func shownBy(routes []Route) map[string]*Route {
 	return shown
 }
 
-// checkConditions refuses a request that changes something if its If-Match or If-None-Match fails. It runs after all other checks of the
-// request's head. If the client is not allowed to read the resource, it returns the error of reading it.
+// checkConditions refuses a change if its If-Match or If-None-Match fails. It runs after all other checks of the request's head. A client
+// that cannot read the resource gets the error of the GET route.
 func (s *Kit) checkConditions(r *Request) error {
 	match, noneMatch := r.Has(fiber.HeaderIfMatch), r.Has(fiber.HeaderIfNoneMatch)
 	if r.Route.Access == Public || !match && !noneMatch {
@@ -68,7 +68,7 @@ func (s *Kit) checkConditions(r *Request) error {
 	return nil
 }
 
-// errUnmatched refuses a request whose If-Match does not contain tag: the current one, or "" if the resource has none.
+// errUnmatched returns the error for a failed If-Match. tag is the current tag, or "" for none.
 func errUnmatched(tag string) error {
 	detail := "If-Match does not match the current version. Nothing was done."
 	if tag == "" || strings.HasPrefix(tag, "W/") {
@@ -115,8 +115,7 @@ func (r *Request) resetResponse(before *fasthttp.ResponseHeader) {
 	r.Response().ResetBody()
 }
 
-// read handles GET. It replaces the response with an error if the request does not accept its entity tag or media type. Event streams
-// need no check.
+// read handles GET. It replaces the response with an error if If-Match or Accept excludes it. Event streams need no check.
 func (s *Kit) read(r *Request, handle Handler) error {
 	if !r.Has(fiber.HeaderIfMatch) && !strings.Contains(r.List(fiber.HeaderAccept), ";") { // neither If-Match nor a weight in Accept
 		return handle(r)

@@ -28,7 +28,7 @@ const (
 const minAnonymousKey = 32
 
 // Once makes a route honor Idempotency-Key. It stores the response to the first request with a key in the same transaction as the
-// request's effect. A repetition is a request with the same path and an equal body, regardless of member order and white space.
+// request's effect. A repetition has the same key, method, path and body. Member order and white space of the body do not matter.
 func Once(handle Handler) Handler {
 	return func(r *Request) error {
 		key, err := r.IdempotencyKey()

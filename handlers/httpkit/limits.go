@@ -26,8 +26,8 @@ type Limiter interface {
 	AllowItems(ctx context.Context, client job.ID, items int) job.Allowance
 }
 
-// StorageSlots limit how many requests use storage at the same time, shared fairly among clients: no client can take the slots of the
-// others. Submissions are limited by jobs.Backlog instead.
+// StorageSlots limit how many requests use storage at the same time. Each client gets a fair share. Submissions are limited by
+// jobs.Backlog instead.
 type StorageSlots struct {
 	Lists, Reads, Writes *fair.Semaphore[job.ID]
 }
@@ -98,7 +98,7 @@ func (r *Request) LimitItems(items int, more string) error {
 	return r.allowed(r.Kit.Limiter.AllowItems(r.Ctx, r.Caller.ClientID, items), fmt.Sprintf(more, items))
 }
 
-// allowed sends the rate limit headers, and returns an error if the limit is exceeded. The text "more" ends the error's detail.
+// allowed sends the rate limit headers, and returns an error if the limit is exceeded.
 func (r *Request) allowed(a job.Allowance, more string) error {
 	if a.Limit > 0 {
 		r.setLimit("RateLimit-Policy", a.Policy, ";q=", a.Limit, ";w=", window(a.Policy))
@@ -186,10 +186,10 @@ func Wait[T any](r *Request, prefs *header.Preferences, wait func(context.Contex
 	if c, ok := r.Context().Conn().(*conn.Conn); ok {
 		defer c.WhenGone(cancel)()
 	}
-	r.Span.AddEvent("wait") // the client asked for the wait that follows
+	r.Span.AddEvent("wait")
 	began := time.Now()
 	authorization := r.Request().Header.PeekAll(fiber.HeaderAuthorization)
-	for again := true; again; { // a change of the key ends the call of wait; if the key is still valid, wait again
+	for again := true; again; { // wait ends when the key changes; repeat it while the key is valid
 		waiting, changed := context.WithCancel(ctx)
 		stop := r.Kit.Keys.WatchKey(r.Caller.KeyID, changed)
 		// Checked after the watch has started, so no change is missed.
@@ -208,7 +208,7 @@ func Wait[T any](r *Request, prefs *header.Preferences, wait func(context.Contex
 		return none, refused
 	}
 	if err != nil && ctx.Err() != nil {
-		return none, nil // the time was up before the first read
+		return none, nil // not an error: the client's wait ended first
 	}
 	return v, err
 }

@@ -21,7 +21,7 @@ import (
 type Pages struct {
 	Handler http.Handler // for all paths outside the API; nil: no pages
 	Prefix  string       // path prefix of the API
-	// Known reports whether the request's connection must stay open when room is needed for others; nil: always.
+	// Known reports whether the sender is known; nil: always. A known sender's connection is not closed to make room for others.
 	Known func(*http.Request) bool
 }
 

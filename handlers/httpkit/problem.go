@@ -116,7 +116,6 @@ type NoPage struct{ Err error }
 func (e NoPage) Error() string { return e.Err.Error() }
 func (e NoPage) Unwrap() error { return e.Err }
 
-// send sends a page instead of p if the client prefers HTML. It reports whether it did.
 func (e NoPage) send(r *Request, p *problem.Document) bool {
 	r.Vary(fiber.HeaderAccept)
 	if !header.Prefers(r.List(fiber.HeaderAccept), fiber.MIMETextHTML, ProblemMedia) {

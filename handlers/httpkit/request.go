@@ -30,14 +30,14 @@ type Request struct {
 	*fiberCtx
 	Kit     *Kit
 	Route   *Route
-	ID      string          // of the request
+	ID      string
 	Ctx     context.Context // for the use case; ends at the request timeout
 	Base    context.Context // has the request's span; ends only when the server does
 	Span    trace.Span      // no-op if the request is not traced
 	Start   time.Time
 	Waited  time.Duration // time spent waiting for the client, which is not the service's latency
 	Caller  job.Caller
-	Claimed job.Caller        // caller that a refused key claims to be
+	Claimed job.Caller        // caller of a refused request, for logs
 	Failed  *problem.Document // nil unless the response is a problem
 	Made    job.ID            // id of the created resource, stored with its idempotency key
 	Streams bool              // the connection is used by an event stream
@@ -52,14 +52,13 @@ type Request struct {
 	withoutSecret []byte // body to store for replays; nil: the body of the response
 }
 
-// reason is why a request was refused, for logs and metrics.
 type reason int
 
 const (
 	overloaded reason = iota + 1 // too many submissions wait; Backlog logs it
-	noSlot                       // the client has used up its slots
+	noSlot                       // no storage slot became free in time
 	slowed                       // too many failed authentications before
-	unlogged                     // one of too many failed authentications
+	unlogged                     // failed authentication beyond the limit of log lines
 )
 
 type subject struct {
@@ -67,7 +66,7 @@ type subject struct {
 	id   job.ID
 }
 
-// Names of subjects in logs.
+// Names of log attributes with the ids of resources.
 const (
 	JobID      = "job_id"
 	BatchID    = "batch_id"
@@ -76,7 +75,6 @@ const (
 	ScheduleID = "schedule_id"
 )
 
-// subjects maps path prefixes to the names of the resources below them.
 var subjects = map[string]string{
 	"/v1/jobs/": JobID, "/v1/batches/": BatchID, "/v1/webhooks/": WebhookID, "/v1/bulk/": BulkID, "/v1/schedules/": ScheduleID,
 }
@@ -88,7 +86,7 @@ func (r *Request) About(name string, id job.ID) {
 	}
 }
 
-// Subject returns the id of the named subject, or zero.
+// Subject returns the id that About has recorded under name, or zero.
 func (r *Request) Subject(name string) job.ID {
 	for _, s := range r.subjects {
 		if s.name == name {
@@ -131,8 +129,8 @@ func (r *Request) noteSubject() {
 	}
 }
 
-// CheckAccept refuses a request that accepts none of the media types. A request that changes something gets JSON, so it must not exclude
-// that. For GET, the method read checks this later, when the media type of the response is known.
+// CheckAccept refuses a request that accepts none of the media types. Requests that change something get JSON, so their Accept header must
+// not exclude JSON. For GET, the method read checks this later, when the media type of the response is known.
 func (r *Request) CheckAccept(produced ...string) error {
 	accept := r.List(fiber.HeaderAccept)
 	if r.Route.Method != Get && header.Excludes(accept, fiber.MIMEApplicationJSON) {
@@ -219,7 +217,7 @@ func RemoveByID(do func(ctx context.Context, client, id job.ID) error) Handler {
 	}
 }
 
-// As returns v unchanged.
+// As is the view of a value that is sent unchanged.
 func As[T any](v T) T { return v }
 
 // WantsDocument reports whether the client prefers the draft's outcome document (application/problem+json) to plain JSON.
@@ -246,7 +244,7 @@ func (r *Request) PageSize(otherwise int) int {
 }
 
 // Filters returns the filters in the query. They are part of the scope of a list's cursors, so that a cursor is valid only with the same
-// filters. Values contain no separators, or escape them.
+// filters. Values contain no "&", or escape it.
 func (r *Request) Filters() string {
 	var filters strings.Builder
 	for _, p := range r.Route.Query {
@@ -327,7 +325,7 @@ func (r *Request) HTML(page []byte) error {
 	return r.Send(page)
 }
 
-// MergePatch is the media type of PATCH bodies (RFC 7396). JSON without it is treated the same.
+// MergePatch is the media type of PATCH bodies (RFC 7396). application/json is treated the same.
 const MergePatch = "application/merge-patch+json"
 
 // Preferences returns the client's preferences (RFC 7240).

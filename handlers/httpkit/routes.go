@@ -41,7 +41,7 @@ type Route struct {
 	Handle       Handler
 	Query        []query.Parameter
 	Produces     []string // media types of responses, one of which the request must accept; nil: not checked before handling
-	Hidden       bool     // only used to evaluate the conditions of a change
+	Hidden       bool     // not served; only read for the entity tag that a change compares
 }
 
 // Row returns a route. It produces the media types AsJSON unless it is public.
@@ -59,19 +59,16 @@ func (rt Route) As(media ...string) Route {
 	return rt
 }
 
-// submits reports whether requests of this route can start a new attempt.
 func (rt *Route) submits() bool {
 	return rt.Action == "submit" || rt.Action == "submit_batch" || rt.Action == "retry"
 }
 
-// ofClient reports whether only clients may use the route.
 func (rt *Route) ofClient() bool { return rt.Access == ClientKey || rt.Access == ExpiredKey }
 
 // takesExpired reports whether the route accepts an expired key. A test bed's clock may pass the expiry of all keys: clients must still
 // be able to move the clock and end sessions. For renewals, the use case decides which expired keys it accepts.
 func (rt *Route) takesExpired() bool { return rt.Access == Renewal || rt.Access == ExpiredKey }
 
-// needs returns the scope that a client's key needs for this route.
 func (rt *Route) needs() job.Scope {
 	switch {
 	case rt.Method == Get:
@@ -101,7 +98,6 @@ const (
 // AsJSON has the media types of most routes.
 var AsJSON = []string{fiber.MIMEApplicationJSON, ProblemMedia}
 
-// unmatchedRoute is the route of requests that match no row.
 var unmatchedRoute = &Route{Method: Get, Path: "unmatched", Access: Public, Action: "none", Success: fiber.StatusNotFound}
 
 // unreadableRoute is the route of requests that cannot be parsed. They may lack a Host.
@@ -130,8 +126,8 @@ func (s *Kit) Register(routes []Route) {
 	}
 }
 
-// registerHidden registers 405 for the other methods of a path that a route with parameters also matches. Without it, GET /v1/jobs/batch
-// would look up a job with the id "batch".
+// registerHidden makes the other methods of a path return 405 if a route with parameters matches the path too. Without it, GET
+// /v1/jobs/batch would look up a job with the id "batch".
 func (s *Kit) registerHidden() {
 	allowed := map[string][]string{}
 	for _, rt := range s.Routes {
@@ -142,7 +138,7 @@ func (s *Kit) registerHidden() {
 	}
 	for path, methods := range allowed {
 		hidden := func(other string) bool {
-			return other != path && hides(strings.Split(other, "/"), strings.Split(path, "/"))
+			return other != path && matches(strings.Split(other, "/"), strings.Split(path, "/"))
 		}
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(allowed)), hidden) {
 			continue
@@ -159,8 +155,8 @@ func (s *Kit) registerHidden() {
 	}
 }
 
-// hides reports whether a path with parameters also matches another path.
-func hides(general, path []string) bool {
+// matches reports whether a route with parameters matches a path.
+func matches(general, path []string) bool {
 	return slices.EqualFunc(general, path, func(a, b string) bool { return a == b || strings.HasPrefix(a, ":") && b != "" })
 }
 
@@ -186,7 +182,7 @@ func (s *Kit) nearPath(path string) string {
 				near = known
 			}
 		}
-		if near != "" && s.Pages.Handler == nil { // only a listener without pages serves the public URL
+		if near != "" && s.Pages.Handler == nil { // a listener with pages is not at the public URL
 			near = s.Links.At(near)
 		}
 		if near != "" {
@@ -196,7 +192,6 @@ func (s *Kit) nearPath(path string) string {
 	return ""
 }
 
-// isNear reports whether each segment of a path equals or resembles the route's segment.
 func isNear(sent, route []string) bool {
 	if len(sent) != len(route) {
 		return false

@@ -21,8 +21,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// serve handles a request: it sets its id and time limit, authenticates it, calls the route's handler, and counts, logs and traces the
-// response.
 func (s *Kit) serve(c *fiber.Ctx, rt *Route, handle Handler) {
 	r := &Request{fiberCtx: c, Kit: s, Route: rt, ID: requestID(c.Get("X-Request-Id")).String(), Start: time.Now(), Span: noop.Span{}}
 	r.Base = telemetry.WithRequest(s.base, r.ID)
@@ -120,7 +118,6 @@ func (s *Kit) checkHost(r *Request) error {
 	return nil
 }
 
-// startTime starts the request's time limit, and restarts it after a wait.
 func (r *Request) startTime() {
 	if r.stop != nil {
 		r.stop()

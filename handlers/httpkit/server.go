@@ -45,7 +45,7 @@ type Config struct {
 	Hosts              func(string) bool // allowed hosts, others get 421; nil: any
 	Origins            cors.Origins      // web pages that may call the API from a browser (none)
 	TrustedProxies     conn.Proxies      // proxies whose X-Forwarded-For is trusted
-	StorageConnections int               // connections of the process, shared among clients (20)
+	StorageConnections int               // storage connections of this process, shared fairly among clients (20)
 	MaxPayloadBytes    int               // larger params or event data: 400 (MaxPayload)
 	TestBed            bool              // allows the work kind CUSTOM
 	MaxHeaderBytes     int               // larger request heads: 431 (16 KiB)
@@ -54,7 +54,7 @@ type Config struct {
 	WriteTimeout       time.Duration     // for writing one response (30 s)
 	IdleTimeout        time.Duration     // of a keep-alive connection (75 s)
 
-	TimeScale     float64       // of the workers, for estimates
+	TimeScale     float64       // factor for the run time of jobs; used for estimates
 	RetentionJobs time.Duration // how long a final job is kept; 0: expires_at is omitted
 
 	MaxStreams          int           // simultaneous event streams and waiting requests; beyond it: 503 (10,000)
@@ -125,7 +125,7 @@ type Kit struct {
 	Routes []Route
 	Waits  *stream.Limiter // limits streams and waiting requests; Shutdown ends all of them
 	Slots  StorageSlots
-	// Shown maps the path of each route that changes something to the GET route of the changed resource.
+	// Shown maps the path of a changing route to the GET route of its resource.
 	Shown map[string]*Route
 
 	app     *fiber.App
@@ -207,8 +207,7 @@ func (s *Kit) newApp() *fiber.App {
 		DisableStartupMessage:        true,
 		DisablePreParseMultipartForm: true,
 		RequestMethods:               append(slices.Clone(fiber.DefaultMethods), otherMethod),
-		// ReadBody reads the bodies, and limits their size. If there is a Content-Length, fasthttp waits for one byte before it calls
-		// the handler.
+		// ReadBody reads the bodies, and limits their size. Before that, fasthttp waits for at most BodyLimit bytes.
 		StreamRequestBody: true,
 		BodyLimit:         1,
 		ReadBufferSize:    s.MaxHeaderBytes,
@@ -234,8 +233,8 @@ func (s *Kit) Serve(l net.Listener) error {
 	return s.app.Listener(l)
 }
 
-// Shutdown stops accepting connections, ends streams and waits, and lets requests in progress finish until ctx ends. Then it cancels
-// them. It may be called twice, and before Serve.
+// Shutdown stops accepting connections, and ends streams and waiting requests. Other requests may finish until ctx ends; then they are
+// canceled. Shutdown may be called twice, and before Serve.
 func (s *Kit) Shutdown(ctx context.Context) error {
 	defer s.cancel()
 	s.mu.Lock()
@@ -291,7 +290,7 @@ func isUnreserved(b byte) bool {
 	return b >= '0' && b <= '9' || b|0x20 >= 'a' && b|0x20 <= 'z' || strings.IndexByte("-._~", b) >= 0
 }
 
-// holdOpen keeps the connection from being closed to make room while its request is handled, and permanently if it becomes a stream.
+// holdOpen keeps a connection from being closed to make room while its request is handled. A stream's connection is never closed for that.
 func (s *Kit) holdOpen(c *fasthttp.RequestCtx, handle fasthttp.RequestHandler) {
 	if s.Pages.has(c.URI().PathOriginal()) {
 		handle = s.servePage

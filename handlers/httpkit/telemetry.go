@@ -59,7 +59,6 @@ func (m *metrics) observe(r *Request, took time.Duration) {
 	telemetry.Observe(r.Ctx, m.duration.WithLabelValues(r.Route.Path, class(status)), took)
 }
 
-// countRefused counts a submission that the client may retry later.
 func (m *metrics) countRefused(r *Request, code job.Code) {
 	switch {
 	case r.refused == overloaded:
