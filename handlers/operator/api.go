@@ -70,7 +70,7 @@ type Deps struct {
 
 	Overview func(ctx context.Context, w admin.Window) (*admin.Overview, error)
 	Progress func(ctx context.Context, id job.ID, attempt int) *job.Progress // progress of a running attempt; nil if unknown
-	Stopped  func() job.Pauses                                               // pauses in Postgres or Redis; nil: unknown
+	Stopped  func() job.Pauses                                               // active pauses of operators and of the queue; nil: unknown
 }
 
 //go:embed openapi.yaml
@@ -120,7 +120,6 @@ func (f failures) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelWarn && f.Handler.Enabled(ctx, level)
 }
 
-// gate authenticates operators.
 type gate struct{ guard operators.Guard }
 
 func (g gate) Admit(r *httpkit.Request) error {

@@ -18,7 +18,6 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// The log line of a failed authentication names the client in the path.
 func TestAuthenticationFailuresNameTheClient(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -31,8 +30,8 @@ func TestAuthenticationFailuresNameTheClient(t *testing.T) {
 	require.NotContains(t, out.String(), "client_id")
 }
 
-// All operations require an operator's credentials; read-only operators cannot change anything. Every change is in the audit log, and
-// its filters find it.
+// All operations require an operator's credentials; read-only operators cannot change anything. Every change is in the audit log, and the
+// log's filters find the entry.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -174,7 +173,6 @@ func TestBulk(t *testing.T) {
 	require.NotContains(t, second.text, `"next_cursor":"`)
 }
 
-// Every filter includes matching entries and excludes others.
 func TestFiltersReachStorage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -242,7 +240,6 @@ func TestMask(t *testing.T) {
 	require.Contains(t, r.text, `"data":{"data":{"db_password":"***"}}`)
 }
 
-// Secrets of clients and receivers are not in any response.
 func TestAnswersContainNoClientSecrets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -272,7 +269,6 @@ func TestAnswersContainNoClientSecrets(t *testing.T) {
 	require.Contains(t, w.get("/admin/v1/deliveries/"+id).text, "Not today")
 }
 
-// raw counts the raw JSON members of a view.
 func raw(of reflect.Type) (n int) {
 	switch {
 	case of == reflect.TypeFor[json.RawMessage]():

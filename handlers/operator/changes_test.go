@@ -98,7 +98,6 @@ func TestPauseAndResume(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, w.send(changeToken, "DELETE", target+"/x", "").StatusCode)
 }
 
-// Operators create, trigger, pause and delete clients' schedules.
 func TestScheduleChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -45,7 +45,6 @@ func (a *API) createClient(r *httpkit.Request) error {
 	return r.JSON(fiber.StatusCreated, admin.ClientMade{ClientID: client.ID, CreatedAt: job.Time(client.CreatedAt)})
 }
 
-// nameClient sets the client name that operators see, and sends the updated client.
 func (a *API) nameClient(r *httpkit.Request, name string) error {
 	if err := a.deps.Clients.NameClient(r.Ctx, r.PathID(), name); err != nil {
 		return err

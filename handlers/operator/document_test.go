@@ -17,7 +17,6 @@ import (
 
 type operation struct{ method, path string }
 
-// documented returns the operations of the API's document, with existing ids in their paths.
 func documented(t *testing.T) (all []operation) {
 	t.Helper()
 	var d struct {
@@ -38,12 +37,10 @@ func documented(t *testing.T) (all []operation) {
 
 func (o operation) body() string { return exampleBodies[o.method+o.path] }
 
-// ofClient returns the body of a request on behalf of client A.
 func ofClient(member, request string) string {
 	return `{"client_id":"` + backend.ClientA.String() + `","` + member + `":` + request + `}`
 }
 
-// exampleBodies has valid bodies of operations that need one, by method and path.
 var exampleBodies = map[string]string{
 	"POST/admin/v1/bulk":                                  `{"action":"retry","filter":{"state":"FAILED"}}`,
 	"POST/admin/v1/pauses":                                `{"scope":"ALL","reason":"a release"}`,
@@ -75,8 +72,8 @@ func TestConditionsOnChanges(t *testing.T) {
 	}
 }
 
-// finer matches the places of values that the document restricts further, in prose.
-var finer = regexp.MustCompile(`^cursor$|^/(job|schedule|target|confirm)$|^/filter/all$`)
+// inProse matches parameters and members with rules that the document states only in prose.
+var inProse = regexp.MustCompile(`^cursor$|^/(job|schedule|target|confirm)$|^/filter/all$`)
 
 // TestRequestsAreAsDocumented sends edge cases of each parameter and member. Allowed values must be accepted; other values must be
 // refused with an error that names the parameter or member.
@@ -97,7 +94,7 @@ func TestRequestsAreAsDocumented(t *testing.T) {
 			}
 			a := w.send(changeToken, r.Method, backend.Path(r.Path), r.Body, headers...)
 			dirty = r.Method != "GET" && a.StatusCode < 300
-			assert.Empty(t, r.Problem(a.StatusCode, a.text, func(r *apitest.Request) bool { return finer.MatchString(r.At) }))
+			assert.Empty(t, r.Problem(a.StatusCode, a.text, func(r *apitest.Request) bool { return inProse.MatchString(r.At) }))
 		}
 	})
 }

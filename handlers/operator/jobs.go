@@ -86,7 +86,6 @@ func (a *API) progressOf(ctx context.Context, id job.ID, state job.State, attemp
 	return a.deps.Progress(ctx, id, attempt)
 }
 
-// owned looks up the client of the job in the path, and calls the function do with both ids.
 func owned[T any](a *API, r *httpkit.Request, do func(ctx context.Context, client, id job.ID) (T, error)) (v T, err error) {
 	client, err := a.store.OwnerOf(r.Ctx, r.PathID())
 	if err != nil {
@@ -116,7 +115,6 @@ func (a *API) deleteJob(r *httpkit.Request) error {
 	return err
 }
 
-// submitJob submits a job on behalf of a client, with a request as in the public API.
 func (a *API) submitJob(r *httpkit.Request, asked decode.ForClient) error {
 	key, err := r.IdempotencyKey()
 	if err != nil {
@@ -143,7 +141,6 @@ func (a *API) submitJob(r *httpkit.Request, asked decode.ForClient) error {
 	})
 }
 
-// within adds the name of a member in front of each pointer in an error.
 func within(member string, err error) error {
 	var known *job.Error
 	if !errors.As(err, &known) || len(known.Violations) == 0 {
@@ -214,7 +211,6 @@ func (a *API) redeliver(r *httpkit.Request) error {
 	return a.accepted(r)(a.deps.Webhooks.Redeliver(r.Ctx, d.ClientID, owner, r.PathID()))
 }
 
-// accepted sends 202 and a delivery in progress.
 func (a *API) accepted(r *httpkit.Request) func(*job.Delivery, error) error {
 	return func(sent *job.Delivery, err error) error {
 		if err != nil {
@@ -225,7 +221,6 @@ func (a *API) accepted(r *httpkit.Request) func(*job.Delivery, error) error {
 	}
 }
 
-// bulkFilterView is a filter of jobs whose members are named like the parameters of the list of jobs.
 type bulkFilterView struct {
 	All           bool      `json:"all,omitempty"`
 	State         job.State `json:"state,omitempty"`
@@ -275,7 +270,6 @@ func bulkDetail(_ *httpkit.Request, asked job.BulkRequest) any {
 	}
 }
 
-// beginBulk starts an operation. A dry run only counts the matching jobs.
 func (a *API) beginBulk(r *httpkit.Request, asked job.BulkRequest) error {
 	asked.Owner, asked.RequestID = job.BulkOwner{Operator: r.Caller.Operator}, r.ID
 	if asked.DryRun {

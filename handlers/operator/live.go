@@ -16,7 +16,7 @@ import (
 const (
 	maxLive    = 100              // streams of a process
 	markEvery  = time.Second      // pause between two polls while there are listeners; longer if polls are slow: see markRest
-	markRest   = 20               // polls use at most 5 % of a connection's time
+	markRest   = 20               // pause after a slow poll, in multiples of its duration: polls take at most 5 % of the time
 	beatEvery  = 2 * time.Second  // lets listeners detect a dead connection soon
 	checkEvery = 15 * time.Second // between checks of the listener's session; also the Retry-After if there are too many streams
 	writeLimit = 10 * time.Second

@@ -12,7 +12,6 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// serve starts the server until the test ends, and returns its address.
 func (w *world) serve() string {
 	w.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -33,7 +32,6 @@ func (w *world) stop() {
 	require.NoError(w.t, w.api.Shutdown(ctx))
 }
 
-// stream opens a stream and returns its lines. The channel is closed when the stream ends.
 func (w *world) stream(url string) <-chan string {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), testkit.Patience)
@@ -56,7 +54,6 @@ func (w *world) stream(url string) <-chan string {
 	return lines
 }
 
-// Listeners get changes and heartbeats until the process stops.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -24,7 +24,6 @@ import (
 // work as for file names, with * for any characters, and ignore case.
 type Mask []string
 
-// masked is a store that hides masked values in everything it reads.
 type masked struct {
 	operator.Admin
 	mask Mask

@@ -22,7 +22,7 @@ import (
 
 const prefix = "/admin/v1/"
 
-// maxText is the maximum length of text parameters in characters: that of a correlation id in the public API.
+// maxText is the maximum length of text parameters in characters. Correlation ids in the public API have the same limit.
 const maxText = 256
 
 // Query parameters.
@@ -199,10 +199,10 @@ func withBody[T any](a *API, path, action, target string, read func(body []byte)
 	})
 }
 
-// endTimeout limits the completion of an audit entry, which may outlast the request.
+// endTimeout is the time to complete an audit entry. The request may have ended before.
 const endTimeout = 5 * time.Second
 
-// audited begins an audit entry, runs the action, and completes the entry. A panic leaves the entry open.
+// A panic leaves the audit entry open.
 func (a *API) audited(target string, detail func(*httpkit.Request) (any, error), do httpkit.Handler) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		entry := admin.AuditEntry{
@@ -300,8 +300,8 @@ func yesOrNo(text string) *bool {
 	return new(text == "true")
 }
 
-// scope returns the scope of a list's cursors: its path and its filters. These cursors have no owner, so cursors of the public API are
-// not valid here.
+// scope returns the scope of a list's cursors: its path and its filters. These cursors belong to no client, so cursors of the public API
+// are not valid here.
 func scope(r *httpkit.Request) string { return r.Path() + "?" + r.Filters() }
 
 func paged[T, V any](r *httpkit.Request, view func(T) V, read func(after job.ID, limit int) ([]T, job.ID, error)) error {

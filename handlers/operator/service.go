@@ -32,13 +32,11 @@ func (a *API) getSystem(r *httpkit.Request) error {
 	return ok(r, system, nil)
 }
 
-// find sends the resources of any kind that have the id in the query.
 func (a *API) find(r *httpkit.Request) error {
 	found, err := a.store.Find(r.Ctx, query.IDOf(r.Query("id")))
 	return ok(r, map[string][]admin.Found{"data": found}, err)
 }
 
-// kindDescriptions returns the description of each kind in the API's document.
 var kindDescriptions = sync.OnceValue(func() map[job.Kind]string {
 	var d struct {
 		Components struct {

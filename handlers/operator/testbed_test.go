@@ -12,7 +12,6 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// Operators start a client's session with a profile, and end it.
 func TestOperatorsStartSessions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -73,7 +72,6 @@ func TestMoveClock(t *testing.T) {
 	}
 }
 
-// Without a test bed its routes do not exist.
 func TestWithoutATestbed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -36,7 +36,6 @@ const (
 
 var anID = backend.Job
 
-// world is an API with its dependencies, and one row of each kind.
 type world struct {
 	t *testing.T
 	*backend.Service
@@ -109,13 +108,11 @@ func (r reply) cursor(t *testing.T) string {
 	return p.Page.NextCursor
 }
 
-// nowhere are paths below the prefix that do not exist.
 var nowhere = []string{
 	"/admin/v1", "/admin/v1/", "/admin/v1//jobs", "/admin/v1/./jobs", "/admin/v1/jobs/", "/admin/v1/jobs/../jobs", "/admin/v1/nothing",
 	"/admin/v1/nothing/..", "/admin/v1/nothing//jobs", "/admin/v1/nothing/./jobs", "/admin/v1/nothing/../jobs",
 }
 
-// send sends a request with a token, and checks the response against the API's document.
 func (w *world) send(token, method, target, body string, headers ...string) reply {
 	w.t.Helper()
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
