@@ -44,7 +44,6 @@ func (w *world) twoInBatch() {
 	w.Exec(`UPDATE batches SET items = items || $1`, `[{"item_id":"c","job_id":"`+backend.Job.String()+`","state":"QUEUED"}]`)
 }
 
-// The next page of each list continues after the last entry.
 func TestPagesOfLists(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -74,7 +73,6 @@ func TestPagesOfLists(t *testing.T) {
 	w.send("GET", "/v1/batches/"+backend.Job.String()+"/jobs", "").requireProblem(t, job.CodeBatchNotFound)
 }
 
-// Every filter includes matching entries and excludes others.
 // Promise: patterns Listing
 func TestListFilters(t *testing.T) {
 	t.Parallel()
@@ -101,7 +99,6 @@ func TestListFilters(t *testing.T) {
 	}
 }
 
-// A cursor is only valid for its list, its filters and its client.
 func TestCursorsBelongToTheirList(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

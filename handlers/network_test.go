@@ -21,7 +21,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// dial opens a raw connection to the server. Reads and writes have a deadline.
 func (w *world) dial() *net.TCPConn {
 	w.t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
@@ -70,7 +69,6 @@ const (
 	leastBody  = `{"type":"EXECUTE"}`
 )
 
-// writeBody sends n bytes as one body or in chunks. It stops at an error.
 func writeBody(c io.Writer, n int64, chunked bool) error {
 	zeros, err := os.Open("/dev/zero")
 	if err != nil {
@@ -127,7 +125,7 @@ func TestFramingOfChunksIsBounded(t *testing.T) {
 	const limit = 10_000
 	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxBodyBytes = limit }).start()
 	for _, sent := range []string{"1;" + strings.Repeat("x", 2*limit+(100<<10)), strings.Repeat("1\r\n \r\n", (2*limit+(100<<10))/6)} {
-		a, _ := w.raw(submitHead + "Transfer-Encoding: chunked\r\n\r\n" + sent) // without an end
+		a, _ := w.raw(submitHead + "Transfer-Encoding: chunked\r\n\r\n" + sent) // the last chunk is missing
 		a.requireProblem(t, job.CodePayloadTooLarge)
 		require.True(t, a.Close, "Connection: close")
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// requirePage checks that the response is a page that loads nothing, and that its policy allows its style and script.
 func requirePage(t *testing.T, a *reply, status int) {
 	t.Helper()
 	require.Equal(t, status, a.StatusCode)
@@ -30,7 +29,6 @@ func requirePage(t *testing.T, a *reply, status int) {
 	}
 }
 
-// requirePolicy checks that the policy allows only the page's own style and script.
 func requirePolicy(t *testing.T, a *reply) {
 	t.Helper()
 	policy := a.Header.Get("Content-Security-Policy")
@@ -204,7 +202,7 @@ func TestPreflight(t *testing.T) {
 	require.Empty(t, closed.Header.Get("Access-Control-Allow-Origin")+closed.Header.Get("Vary"), "without origins there are no CORS headers")
 }
 
-// Pages may read all kinds of responses, including errors.
+// Pages of an allowed origin may read all responses, including errors.
 func TestResponsesForPages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withOrigins(t, pageOrigin+",http://localhost:5173"), func(c *Config, _ *Deps) {

@@ -22,8 +22,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// finer matches the places of values that the document restricts further, in prose.
-var finer = regexp.MustCompile(`/(cron|time_zone|interval|jitter|media_type|operation|cursor|advance|for|delay|refuse)$|^cursor$|` +
+// inProse matches parameters and members with rules that the document states only in prose.
+var inProse = regexp.MustCompile(`/(cron|time_zone|interval|jitter|media_type|operation|cursor|advance|for|delay|refuse)$|^cursor$|` +
 	`/result/body$|` + // limited in bytes
 	`/execution_at$|^/job/type$|/work_kind$|^/params/behavior/|` + // further checks by use cases
 	`^/jobs/0/(progress|problem|result)$|/effect/(status|reset|to_other_host)$`) // forbidden together with some other members
@@ -63,7 +63,7 @@ func TestRequestsAreAsDocumented(t *testing.T) {
 			if r.Allowed = r.Allowed || item || r.In == "path" && r.Operation == "cancelClient"; item && a.StatusCode < 500 {
 				continue
 			}
-			assert.Empty(t, r.Problem(a.StatusCode, a.text, func(r *apitest.Request) bool { return finer.MatchString(r.At) }))
+			assert.Empty(t, r.Problem(a.StatusCode, a.text, func(r *apitest.Request) bool { return inProse.MatchString(r.At) }))
 		}
 	})
 }
@@ -204,8 +204,8 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-// The log line of a refused request names the client of its key, even if the key is invalid, or else the client in its path. Both are
-// unproven.
+// The log line of a refused request names the client of its key, even if the secret is wrong. Without a known key, it names the client in
+// the path.
 func TestAuthenticationFailuresNameTheClient(t *testing.T) {
 	t.Parallel()
 	const secret = "a-secret-of-somebody"
@@ -252,7 +252,7 @@ func TestDetailNamesTheFirstViolation(t *testing.T) {
 	require.Len(t, w.send("GET", "/v1/jobs?"+many.Encode()[:12_000], "").problem(t).Violations, job.MaxViolations)
 }
 
-// The problem document of an idempotency conflict has the id of the resource that the first request created. The key's owner may see it.
+// The problem document of an idempotency conflict has the id of the resource that the first request created.
 // Promise: contract 14f
 func TestIdempotencyConflictHasIDOfFirstResult(t *testing.T) {
 	t.Parallel()

@@ -67,7 +67,6 @@ func (s *API) getAttempt(r *httpkit.Request) error {
 	return r.SendAs(fiber.StatusOK, views.MediaOf(document), document)
 }
 
-// adviseRetry sends the retryAfter of a failure as a header (draft section 5.1).
 func adviseRetry(r *httpkit.Request, d job.Document) {
 	if d.RetryAfter > 0 {
 		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(d.RetryAfter))

@@ -1,4 +1,4 @@
-// Package jobs is the resource of jobs: submitting, reading, waiting, and the results of attempts.
+// Package jobs handles requests that submit jobs, read or await them, and read results of attempts.
 package jobs
 
 import (

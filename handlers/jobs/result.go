@@ -17,8 +17,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// getResult sends the result of a job, whole or one range of it. It checks conditions (RFC 9110, sections 13 and 14) and sends digests
-// (RFC 9530); see onceEnded.
+// getResult sends the result of a job, whole or one range of it. It supports conditions and ranges (RFC 9110, sections 13 and 14) and
+// digests (RFC 9530). For unfinished jobs, see onceEnded.
 func (s *API) getResult(r *httpkit.Request) error {
 	result, err := onceEnded(s, r,
 		func() (*job.StoredResult, error) { return s.Jobs.Result(r.Ctx, r.Caller.ClientID, r.PathID()) },

@@ -18,8 +18,8 @@ func (s *API) await(r *httpkit.Request, prefs *header.Preferences, id job.ID, do
 	})
 }
 
-// onceEnded reads data that exists once the function "ended" reports true for the job. If the client waits for that, onceEnded reads the
-// data again afterwards. Otherwise the error for an unfinished job has a Retry-After.
+// onceEnded reads data that exists once the function "ended" reports true for the job. If the client waits, onceEnded reads the data again
+// after the wait. If the job is still unfinished, the error has a Retry-After.
 func onceEnded[T any](s *API, r *httpkit.Request, read func() (T, error), ended func(*job.Job) bool) (T, error) {
 	prefs := r.Preferences()
 	v, err := read()
@@ -50,7 +50,6 @@ func onceEnded[T any](s *API, r *httpkit.Request, read func() (T, error), ended 
 	return v, early
 }
 
-// tooEarly returns a copy of an error for an unfinished job, and nil for other errors.
 func tooEarly(err error) *job.Error {
 	var known *job.Error
 	if !errors.As(err, &known) || known.Code != job.CodeJobNotFinished {

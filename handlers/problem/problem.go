@@ -12,8 +12,7 @@ import (
 // Media is the media type of problem documents.
 const Media = "application/problem+json"
 
-// Document is the response to a failed request, with the extension members code, violations, expired_at, job_id, batch_id, state and
-// reason (section 14 of the contract).
+// Document is a problem document (RFC 9457) with extension members.
 type Document struct {
 	Type       string          `json:"type"`
 	Title      string          `json:"title"`
@@ -31,8 +30,7 @@ type Document struct {
 	RetryAfter time.Duration `json:"-"`
 }
 
-// Of returns the problem document to send for an error. It fills in the members that depend only on the code. Internal errors do not
-// show their detail.
+// Of returns the problem document to send for an error. It sets all members except instance. Internal errors do not show their detail.
 func Of(links job.Links, e *job.Error) Document {
 	spec, detail := e.Code.Spec(), e.Detail
 	if detail == "" || spec.Code == job.CodeInternal {
