@@ -57,7 +57,6 @@ func requireRetryAfter(t *testing.T, h http.Header) {
 	require.True(t, 1 <= n && n <= 5, n)
 }
 
-// A stream that fails to start is not counted.
 func TestFailedStartsAreNotCounted(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
@@ -97,7 +96,6 @@ func TestStalledReaderIsDropped(t *testing.T) {
 	other.events("event-emitted")
 }
 
-// TestShutdownEndsStreams shuts down with idle, active and blocked streams.
 func TestShutdownEndsStreams(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t, func(c *Config, _ *Deps) { c.StallTimeout = time.Hour })

@@ -40,7 +40,6 @@ func (th *streamServer) list(path string, headers ...string) query.List[api.Even
 	return list
 }
 
-// walk reads a whole list in pages of three.
 func (th *streamServer) walk(path string) (walked []api.Event, end string) {
 	th.t.Helper()
 	for at := path + "?limit=3"; ; {
@@ -235,7 +234,6 @@ func resumeExactly(t *testing.T, ofClient bool, random *rand.Rand) {
 	require.Equal(t, want[:events], got)
 }
 
-// first returns the cursor after the first event of client A.
 func first(th *streamServer) string {
 	th.t.Helper()
 	var cursor *string

@@ -117,8 +117,8 @@ func TestClientStream(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, blocks[4].data, string(listed))
 
-	// If the connection ends before the first event, a reader that resumes with the first id gets all events. The list of
-	// events accepts that id as its cursor, too.
+	// A reader that resumes from the id of the position event gets all events. Ids are also valid as cursors; Last-Event-ID takes
+	// precedence.
 	require.Equal(t, blocks, th.open(clientStream, "Last-Event-ID", start.id).events(all...))
 	require.Equal(t, blocks[3:], th.open(clientStream+"?cursor="+blocks[2].id).events(all[3:]...))
 	require.Equal(t, blocks[4:], th.open(clientStream+"?cursor="+start.id, "Last-Event-ID", blocks[3].id).events(all[4:]...))

@@ -30,7 +30,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// streamServer is a world on a loopback port.
 type streamServer struct{ *world }
 
 func newStreamServer(t testing.TB, change ...func(*Config, *Deps)) *streamServer {
@@ -57,14 +56,12 @@ func (th *streamServer) watched(n int) {
 	testkit.Eventually(th.t, "streams watch", func() bool { return th.watchers() == n })
 }
 
-// submitted submits a job of client A, and returns its id and the address of its stream.
 func (th *streamServer) submitted() (job.ID, string) {
 	th.t.Helper()
 	j := th.made(th.submit(""))
 	return j.ID, views.JobPath(j.ID) + "/events"
 }
 
-// emit adds n events to a job, and notifies watchers.
 func (th *streamServer) emit(id job.ID, n int, data string) {
 	th.t.Helper()
 	th.emitSilently(id, n, data)
@@ -80,7 +77,6 @@ func (th *streamServer) emitSilently(id job.ID, n int, data string) {
 		FROM j, generate_series(1, $2) i`, id.String(), n, data)
 }
 
-// large returns event data with n bytes.
 func large(n int) string { return `{"work_kind":"x","x":"` + strings.Repeat("x", n) + `"}` }
 
 func (th *streamServer) progress(id job.ID, attempt, percentage int) {
@@ -96,7 +92,6 @@ func requireNothingHeld(t testing.TB, s *Server) {
 	require.Zero(t, clients)
 }
 
-// closed waits until n streams have ended for a reason.
 func (th *streamServer) closed(reason stream.Ending, n int) {
 	th.t.Helper()
 	testkit.Eventually(th.t, "streams end by "+string(reason), func() bool {
@@ -110,7 +105,6 @@ func (th *streamServer) ended() string {
 	return th.log.String()
 }
 
-// reader is a client that reads a stream or any other response.
 type reader struct {
 	t    testing.TB
 	conn *net.TCPConn
@@ -124,10 +118,8 @@ var jobStream = jobSelf + "/events"
 
 const clientStream = "/v1/events"
 
-// allFrames are the names of a running job's events on a stream.
 var allFrames = []string{"job-created", "job-queued", "job-assigned", "job-running"}
 
-// request returns the text of a request, by default for a stream. headers are name, value, ...
 func (w *world) request(method, path string, headers ...string) string {
 	text := method + " " + path + " HTTP/1.1\r\nHost: x\r\n"
 	given := map[string]string{"Authorization": "Bearer " + goodKey, "Accept": "text/event-stream"}
@@ -142,7 +134,6 @@ func (w *world) request(method, path string, headers ...string) string {
 	return text + "\r\n"
 }
 
-// ask sends a request on a new connection and reads the head of the response.
 func (th *streamServer) ask(method, path string, headers ...string) *reader {
 	th.t.Helper()
 	c := th.dial()
@@ -163,7 +154,6 @@ func (th *streamServer) answer(c *net.TCPConn, method string) *reader {
 	return &reader{t: th.t, conn: c, in: bufio.NewReader(res.Body), Response: res}
 }
 
-// stuck opens a stream and reads nothing.
 func (th *streamServer) stuck(path string) *net.TCPConn {
 	th.t.Helper()
 	c := th.dial()
@@ -198,7 +188,6 @@ func (r *reader) block() block {
 	return b
 }
 
-// next reads the next event and skips heartbeats. The event must be documented.
 func (r *reader) next() block {
 	r.t.Helper()
 	require.NoError(r.t, r.conn.SetDeadline(time.Now().Add(testkit.Patience))) // per read, not for the whole stream
@@ -224,7 +213,6 @@ func (r *reader) events(names ...string) []block {
 	return blocks
 }
 
-// end reads heartbeats until the stream ends normally.
 func (r *reader) end() {
 	r.t.Helper()
 	for {
@@ -248,7 +236,6 @@ func (b block) percentage(t testing.TB) int {
 	return p.Progress.Percentage
 }
 
-// block is a block of an event stream, between two blank lines.
 type block struct {
 	id, event, data string
 	retry           int    // only in the first block
@@ -261,7 +248,6 @@ type block struct {
 var blockForm = regexp.MustCompile(`^(?:(:)(?: ([^\n\r\x00]*))?|(?:retry: ([12]\d{3}|3000)(?:\n|$))?(?:id: ([A-Za-z0-9_-]+)(?:\n|$))?` +
 	`(?:event: ([a-z]+(?:-[a-z]+)*)\ndata: ([^\n\r\x00]+))?)$`)
 
-// readBlock reads a block. Its data must be compact JSON.
 func readBlock(r *bufio.Reader) (b block, err error) {
 	var text []byte
 	for !bytes.HasSuffix(text, []byte("\n\n")) {

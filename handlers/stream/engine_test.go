@@ -21,7 +21,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// source has many large events, and can fail.
 type source struct {
 	read atomic.Int64 // number of events read so far
 	asks atomic.Int64
@@ -41,8 +40,6 @@ func (s *source) EventID(_ context.Context, o *job.Occurrence) (string, error) {
 	return strconv.Itoa(o.Seq), nil
 }
 
-// run starts a stream on a pipe and returns the reader's end. The function refused returns why the stream's key is no longer
-// valid, or nil.
 func run(t *testing.T, s Source, refused func() error) (e *Engine, in *bufio.Reader) {
 	t.Helper()
 	e = &Engine{

@@ -15,8 +15,8 @@ const (
 	maxHold  = time.Second
 	noteHold = time.Second // how long events are held back before the stream sends heldNote
 
-	readPause     = 10 * time.Millisecond  // minimum between two reads due to notifications
-	progressPause = 250 * time.Millisecond // the same for notifications with progress, which may come with a new event
+	readPause     = 10 * time.Millisecond  // minimum time between two reads after a notification
+	progressPause = 250 * time.Millisecond // the same after a notification with progress
 
 	minRetry   = 100 * time.Millisecond // between retries while storage fails
 	maxRetry   = 5 * time.Second
@@ -32,7 +32,6 @@ func EventName(event string) string { return eventNames.Replace(event) }
 
 var eventNames = strings.NewReplacer(".", "-", "_", "-")
 
-// follow writes events until the stream ends.
 func (st *Stream) follow(ctx context.Context) error {
 	notifications, stop := st.engine.Watch(st.Client, st.JobID)
 	defer stop()
@@ -77,7 +76,6 @@ func (st *Stream) follow(ctx context.Context) error {
 	}
 }
 
-// noteHeld sends one note to the reader if events are held back for long.
 func (st *Stream) noteHeld(withheld bool) error {
 	switch now := time.Now(); {
 	case !withheld:
@@ -91,8 +89,8 @@ func (st *Stream) noteHeld(withheld bool) error {
 	return nil
 }
 
-// writePage writes events, and the final progress before the end of an attempt. It releases each event once it is written. The result
-// received reports whether it took notifications, which may announce later events.
+// writePage writes events, and the final progress before the end of an attempt. It frees each event after writing it. received is true if
+// it has read notifications, which may announce later events.
 func (st *Stream) writePage(ctx context.Context, p Page, notifications <-chan job.Notification) (received bool, err error) {
 	for i := range p.Events {
 		if err := st.beatIfDue(ctx); err != nil {
@@ -120,7 +118,6 @@ func (st *Stream) writePage(ctx context.Context, p Page, notifications <-chan jo
 	return received, st.out.flush()
 }
 
-// drain takes all pending notifications and keeps their progress.
 func (st *Stream) drain(notifications <-chan job.Notification) (received bool) {
 	for {
 		select {
@@ -160,7 +157,7 @@ func (st *Stream) readProgress(ctx context.Context) error {
 	return st.out.flush()
 }
 
-// await returns after a notification, or after the duration "wait". Meanwhile it sends heartbeats and progress.
+// await sends heartbeats and progress until a notification arrives, or the duration "wait" has passed.
 func (st *Stream) await(ctx context.Context, notifications <-chan job.Notification, wait time.Duration) error {
 	due := time.Now().Add(wait)
 	for {

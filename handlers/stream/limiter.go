@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limiter limits the event streams and waiting requests of clients. Shutdown waits until all of them are closed.
+// Limiter limits the event streams and waiting requests of clients.
 type Limiter struct {
 	perClient, total int
 
@@ -74,21 +74,21 @@ func (l *Limiter) Acquire(client job.ID) (release func(), err error) {
 	}), nil
 }
 
-// Held returns the number of streams and waits, and the number of their clients.
+// Held returns the number of streams and waiting requests, and the number of their clients.
 func (l *Limiter) Held() (total, clients int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.held, len(l.byClient)
 }
 
-// Close ends all streams and waits, and refuses new ones.
+// Close ends all streams and waiting requests, and refuses new ones.
 func (l *Limiter) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cancel(Shutdown)
 }
 
-// Wait returns when all of them have been released, or ctx ends.
+// Wait returns when all streams and waiting requests have ended, or ctx ends.
 func (l *Limiter) Wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {

@@ -6,8 +6,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// progress decides which progress a job's stream shows. It shows progress only of the attempt that is current according to the events
-// written so far. Progress never decreases, and the latest is never dropped.
+// progress decides which progress a job's stream shows. It shows only progress of the attempt that the last written event belongs to.
+// Progress never decreases, and the latest is never dropped.
 type progress struct {
 	attempt  int               // of the last event written; 0 if unknown
 	running  bool              // that attempt has started and not ended
@@ -16,7 +16,7 @@ type progress struct {
 	shown    *job.Progress     // latest progress shown of this attempt; may be nil
 }
 
-// receive takes the progress "now" from a notification; it may be nil.
+// receive stores the progress of a notification, unless it is nil or late.
 func (p *progress) receive(attempt int, now *job.Progress) {
 	r := p.received
 	late := attempt < p.attempt || r != nil && (attempt < r.Attempt || attempt == r.Attempt && !further(now, r.Progress))
@@ -39,13 +39,11 @@ func (p *progress) due() *job.Progress {
 	return next
 }
 
-// further reports whether the progress a is higher than b, or equal but later.
 func further(a, b *job.Progress) bool {
 	return a != nil && (b == nil || a.Percentage > b.Percentage ||
 		a.Percentage == b.Percentage && time.Time(a.UpdatedAt).After(time.Time(b.UpdatedAt)))
 }
 
-// endsWith reports whether an event ends the running attempt.
 func (p *progress) endsWith(o *job.Occurrence) bool {
 	return p.running && o.Ended != nil && o.Attempt == p.attempt
 }
@@ -73,7 +71,7 @@ func (p *progress) written(o *job.Occurrence) {
 	p.attempt, p.running, p.pending = o.Attempt, o.Next == job.Running, o.Next == job.Running
 }
 
-// read takes the state of the job as of the last event written.
+// read sets the state from j. The job must not have changed since the last event written.
 func (p *progress) read(j *job.Job) {
 	p.attempt, p.running, p.pending = j.Attempt, j.State == job.Running, false
 	if p.running {

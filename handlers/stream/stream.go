@@ -63,11 +63,11 @@ const PageSize = 100
 type Stream struct {
 	Source
 	Client, JobID job.ID // JobID is zero for a stream of all of a client's events
-	// Job returns the job if its state is still that of the last event read, and nil otherwise.
+	// Job returns the job, or nil if its state has changed since the last event read.
 	Job func(context.Context) *job.Job
 
 	Conn          net.Conn
-	Accepted      *conn.Conn // connection of the listener, which Conn may wrap on a test bed; nil if Conn is not from a listener
+	Accepted      *conn.Conn // the listener's connection; differs from Conn on a test bed; nil without a listener
 	Head          []byte     // written first
 	First         Page       // written after Head
 	Release       func()     // releases the stream at the limiter

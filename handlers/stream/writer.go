@@ -14,11 +14,11 @@ import (
 // heartbeat is a comment: readers ignore it, and the connection stays in use.
 var heartbeat = []byte(":\n\n")
 
-// heldNote explains to human readers why committed events are delayed.
+// heldNote explains to people why committed events are delayed.
 var heldNote = []byte(": events wait until an open database transaction ends\n\n")
 
-// PositionEvent is the name of the event with the position to resume from if a connection ends before its first event. It has data
-// because many readers ignore the id of a block without data.
+// PositionEvent is the name of the first event of a client's stream. A reader resumes from its id if no other event arrived. The event has
+// data because many readers ignore the id of a block without data.
 const PositionEvent = "position"
 
 // Start returns the first block of a stream: the reconnection time and, unless id is "", the position.
@@ -41,8 +41,8 @@ type writer struct {
 // chunk is the size of a write. The buffer is flushed when it is this full.
 const chunk = 8 << 10
 
-// frame appends a server-sent event (HTML standard, section 9.2), and flushes a full buffer. Without an id the reader's last id stays,
-// and a reader that resumes does not get the event again.
+// frame appends a server-sent event (HTML standard, section 9.2), and flushes a full buffer. An event without an id leaves the reader's
+// last id unchanged, and is not repeated after a resume.
 func (w *writer) frame(id, event string, data any) error {
 	if id != "" {
 		w.buf.WriteString("id: " + id + "\n")
@@ -66,7 +66,7 @@ func (w *writer) flush() error {
 	return err
 }
 
-// write writes b in chunks. The reader has the stall time for each: a slower one would hold memory for too long.
+// write writes b in chunks. The reader has the stall time for each chunk, because slower readers would hold memory for too long.
 func (w *writer) write(b []byte) error {
 	for len(b) > 0 {
 		if err := w.conn.SetWriteDeadline(time.Now().Add(w.stall)); err != nil {
