@@ -17,7 +17,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// faulty sends a request with a fault, and returns the response and its record.
 func (w *world) faulty(effect, method, path, body string, headers ...string) (*reply, verdict.Exchange) {
 	w.t.Helper()
 	w.madeUp = true
@@ -25,7 +24,7 @@ func (w *world) faulty(effect, method, path, body string, headers ...string) (*r
 	return a, w.recorded()
 }
 
-// Any response has the fault's Retry-After. The record has the delay that a correct client reads in it.
+// Any response has the fault's Retry-After. The record has the delay that a correct client takes from the header.
 func TestRetryAfterOfFaults(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).session()

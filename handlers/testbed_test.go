@@ -23,7 +23,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// session starts a session of client A, which records its requests.
 func (w *world) session() *world {
 	w.t.Helper()
 	w.Exec(`INSERT INTO testbed_sessions (client_id, session_id, profile, seed, rules, created_at)
@@ -31,7 +30,6 @@ func (w *world) session() *world {
 	return w
 }
 
-// recorded returns the last record, or nothing.
 func (w *world) recorded() (x verdict.Exchange) {
 	w.t.Helper()
 	for _, text := range repotest.All[string](w.t, w.URL(), `SELECT exchange::text FROM testbed_exchanges ORDER BY number DESC LIMIT 1`) {
@@ -135,7 +133,7 @@ func TestJournalsOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// Only one key in a URL is looked up, with the usual limits.
+// Only the first key in a URL is looked up. The limit of failed authentications applies.
 func TestOneKeyInURLIsLookedUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, d *Deps) {
@@ -155,8 +153,7 @@ func TestOneKeyInURLIsLookedUp(t *testing.T) {
 	require.Positive(t, refused)
 }
 
-// A slow response holds a stream slot of its client until it is sent or the client hangs up, for any method. Callers without a client
-// need no slot.
+// A slow response to any method holds a stream slot until it is sent or the client hangs up. Callers without a client need no slot.
 func TestSlowFaultsTakeASlot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = 1 }).start()
@@ -176,7 +173,6 @@ func TestSlowFaultsTakeASlot(t *testing.T) {
 	}
 }
 
-// A key that is revoked during a delay cannot read afterwards.
 func TestKeyRevokedDuringDelay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

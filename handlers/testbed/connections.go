@@ -14,14 +14,13 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// nextFault is a fault for the client's next request on the same connection.
 type nextFault struct {
 	client job.ID
 	effect *fault.Effect
 }
 
 // pendingFault returns the fault that an earlier request on the connection has set for this one. A half-closed connection gets no
-// responses at all. Other faults only affect requests of the same client that are not about the test bed.
+// responses at all. Other faults apply only to the same client's requests, and not to the test bed's own routes.
 func (v *visit) pendingFault(ofTestbed bool) *fault.Effect {
 	c, ok := v.Context().Conn().(*conn.Conn)
 	if !ok {
@@ -65,7 +64,7 @@ func (s *API) Stream(r *httpkit.Request, c *conn.Conn) net.Conn {
 	return s.disturbed(v, c, e, recorded)
 }
 
-// disturbed returns the connection of a stream. It records the start immediately, because a killed process cannot record the end.
+// disturbed records the start of a stream immediately, because a killed process cannot record the end.
 func (s *API) disturbed(v *visit, c net.Conn, e *fault.Effect, recorded bool) net.Conn {
 	resumed := v.List("Last-Event-ID") != ""
 	if !recorded {

@@ -39,8 +39,8 @@ func (s *API) replaceFaults(r *httpkit.Request) error {
 	return httpkit.Respond(r, fiber.StatusOK, faultViews)(s.Testbed.ReplaceFaults(r.Ctx, scope, f.Seed, f.Rules, f.Profile))
 }
 
-// inSession wraps a handler that needs the request's session. The header ForgeRun-Session has the session's label. Without the header,
-// it is the session without a label.
+// inSession wraps a handler that needs the request's session. The header ForgeRun-Session has the session's label. A request without the
+// header belongs to the session without a label.
 func (s *API) inSession(handle func(r *httpkit.Request, scope testbed.Scope) error) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		scope, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID)
@@ -65,7 +65,6 @@ func (s *API) removeFault(r *httpkit.Request, scope testbed.Scope) error {
 	return s.Testbed.RemoveFault(r.Ctx, scope, r.PathID())
 }
 
-// operations returns the operations that a rule may name.
 var operations = sync.OnceValue(func() (names []string) {
 	for at, name := range docs.Operations() {
 		if _, path, _ := strings.Cut(at, " "); strings.HasPrefix(path, "/v1/") && !strings.HasPrefix(path, "/v1/testbed/") {
@@ -76,12 +75,11 @@ var operations = sync.OnceValue(func() (names []string) {
 	return names
 })
 
-// operationOf returns the operationId of the request in the OpenAPI document.
 func operationOf(rt *httpkit.Route) string {
 	return docs.Operations()[rt.Method+" "+strings.Join(rt.Segments(), "/")]
 }
 
-// headerFault is the header with a fault for its own request.
+// headerFault is the header that gives a request a fault.
 const headerFault = "ForgeRun-Fault"
 
 // findFault finds the fault for the request: from an earlier request on the connection, from its header, or from the client's rules.
@@ -238,8 +236,8 @@ func (v *visit) setRetryAfter() {
 	}
 }
 
-// elsewhere returns the origin to which a fault redirects: another local name than that in the request's Host, or "". It never names
-// other hosts, because the client chooses the Host header.
+// elsewhere returns another local origin to redirect to, or "". It never leads to another host, because the client chooses the Host
+// header.
 func (v *visit) elsewhere() string {
 	other := wire.OtherName(string(v.Request.Request().Header.Host()))
 	if other == "" || !v.fault.OtherHost {

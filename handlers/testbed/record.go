@@ -39,7 +39,8 @@ func (s *API) Body(r *httpkit.Request, body []byte) {
 }
 
 // record records the request in its client's session, if there is one. It stores the record before the response is sent, so that a client
-// with the response finds it. For a slow response it returns a function to call when it is known whether the client hung up.
+// with the response finds it. For a slow response, the returned function stores it: just before the last byte, or after the client has
+// hung up.
 func (s *API) record(v *visit) (later func(hungUp bool)) {
 	r := v.Request
 	if r.Streams || !recorded(r) {

@@ -24,8 +24,8 @@ var labelQuery = []query.Parameter{{Name: "label", Valid: verdict.ValidLabel, Wa
 // headerSession is the header with the label of the request's session.
 const headerSession = "ForgeRun-Session"
 
-// session returns the session to which a request and its new jobs belong: the one with the label in the header. Without the header, it
-// is the one without a label.
+// session returns the session of a request and its new jobs. The header has the session's label; without the header, it is the session
+// without a label.
 func (s *API) session(ctx context.Context, v *visit, client job.ID) (testbed.Scope, error) {
 	if !v.Has(headerSession) {
 		return testbed.Scope{Client: client}, nil

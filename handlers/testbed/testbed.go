@@ -1,4 +1,4 @@
-// Package testbed is the resource of the test bed, with which clients disturb their own requests and get a verdict.
+// Package testbed handles requests about the test bed. With it, clients disturb their own requests and get a verdict.
 package testbed
 
 import (
@@ -65,10 +65,9 @@ func (s *API) Routes() []httpkit.Route {
 	}
 }
 
-// visit is what the test bed keeps about a request.
 type visit struct {
 	*httpkit.Request
-	session   testbed.Scope // session that the header names, once looked up
+	session   testbed.Scope // cached session of the header; zero before it is looked up
 	fault     *fault.Effect // to apply; nil: none
 	slowFault func()        // releases the slot of a slow response; nil: none
 	hungUp    bool          // the client hung up during a delay
@@ -77,7 +76,6 @@ type visit struct {
 	bodySum, bodyKey, bodyCorrelation string
 }
 
-// visitKey is the key of a request's visit in its locals.
 const visitKey = "testbed"
 
 func visitOf(r *httpkit.Request) *visit {
@@ -94,7 +92,7 @@ func (s *API) reset(r *httpkit.Request) error {
 	return httpkit.Respond(r, fiber.StatusOK, show)(s.Testbed.Reset(r.Ctx, r.Caller.ClientID))
 }
 
-// makeFixtures honors Idempotency-Key by deriving a key for each submission.
+// makeFixtures submits jobs, each with a key derived from the Idempotency-Key.
 func (s *API) makeFixtures(r *httpkit.Request) error {
 	key, err := r.IdempotencyKey()
 	if err != nil {
