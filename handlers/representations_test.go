@@ -26,7 +26,7 @@ func TestDraftView(t *testing.T) {
 		"-": plain, "*/*": plain, "application/problem+json": document, "application/problem+json, application/json": plain,
 		"application/problem+json, application/json;q=0.9": document, "application/problem+json;q=0.5, */*;q=0.1": document,
 		"application/problem+json;q=0.1, */*;q=0.5": plain, "application/json;q=0, application/*": document,
-		"text/html, application/problem+json;q=0.2, application/json;q=0.1999": plain, // equal in thousandths
+		"text/html, application/problem+json;q=0.2, application/json;q=0.1999": plain, // 0.1999 is rounded to 0.2
 	} {
 		for path, member := range map[string]string{failedSelf: `"job_id"`, batchSelf: `"batch_id"`} {
 			a := w.send("GET", path, "", "Accept", accept)
@@ -162,7 +162,7 @@ func TestConditionsOnAResult(t *testing.T) {
 	}
 }
 
-// A failed condition prevents every change. Other requests are not affected.
+// A failed condition prevents every change. A condition that holds does not affect the request.
 func TestConditionsOnChanges(t *testing.T) {
 	t.Parallel()
 	const date = "Thu, 31 Jan 2000 12:01:30 GMT" // before all changes

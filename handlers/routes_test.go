@@ -19,7 +19,6 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// examplePath returns the path of a route with existing ids.
 func examplePath(rt httpkit.Route) string {
 	path := backend.Path(rt.Path)
 	if rt.Action == "retry" {
@@ -28,7 +27,6 @@ func examplePath(rt httpkit.Route) string {
 	return path
 }
 
-// exampleBodies has valid bodies for routes that need one, by action.
 var exampleBodies = map[string]string{
 	"submit": leastBody, "submit_batch": `{"jobs":[{"type":"EXECUTE"}]}`, "revoke_key": `{"key_id":"` + backend.SomeKey + `"}`,
 	"register_webhook": aHook, "update_webhook": `{"enabled":false}`,
@@ -38,12 +36,10 @@ var exampleBodies = map[string]string{
 	"move_clock": `{"advance":"1h"}`, "replace_faults": `[{"match":{"nth":9},"effect":{"status":503}}]`,
 }
 
-// aMoment is a time in the last hour.
 var aMoment = `{"since":"` + time.Now().Add(-time.Hour).UTC().Format("2006-01-02T15:04:05.000000Z") + `"}`
 
 func exampleBody(rt httpkit.Route) string { return exampleBodies[rt.Action] }
 
-// try resets the rows and sends a valid request for a route, with headers added or left out.
 func (w *world) try(rt httpkit.Route, headers ...string) *reply {
 	w.t.Helper()
 	w.freshen()
@@ -115,7 +111,6 @@ func TestEveryRouteAsksForItsCredentials(t *testing.T) {
 	require.NotContains(t, w.log.String(), "xxxxx")
 }
 
-// Each route accepts only the operator's token or keys with the right scopes.
 func TestEveryRouteNeedsItsScope(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -229,7 +224,7 @@ func TestMalformedIDsLookUnknown(t *testing.T) {
 		}
 	}
 	for _, rt := range w.server.Routes {
-		if rt.Access == httpkit.OperatorToken || rt.Action == "delete" { // operators may delete a job that does not exist
+		if rt.Access == httpkit.OperatorToken || rt.Action == "delete" { // these routes also succeed for an unknown id
 			continue
 		}
 		for _, parameter := range []string{":id", ":delivery_id"} {

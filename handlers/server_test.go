@@ -33,7 +33,6 @@ func TestShutdownBeforeServe(t *testing.T) {
 	require.Error(t, err)
 }
 
-// overNetwork requests the job over a new connection, in the background.
 func (w *world) overNetwork(headers ...string) chan *reply {
 	w.t.Helper()
 	c := w.dial()
@@ -158,7 +157,6 @@ func TestMemoryForBodiesIsBounded(t *testing.T) {
 	reserved(0, "memory of an accepted body is released")
 }
 
-// The time limit of a request restarts after its body has arrived.
 func TestTimeLimitRestartsAfterSlowBody(t *testing.T) {
 	t.Parallel()
 	deadline := make(chan time.Time, 1)
@@ -173,7 +171,7 @@ func TestTimeLimitRestartsAfterSlowBody(t *testing.T) {
 	c := w.dial()
 	w.write(c, submitHead+framing(len(leastBody), false)+leastBody[:1])
 	testkit.Eventually(t, "the request has begun", func() bool { return series(t, w.registry)["http_requests_in_flight"] == 1 })
-	time.Sleep(5 * time.Millisecond) // the body arrives slowly
+	time.Sleep(5 * time.Millisecond)
 	last := time.Now()
 	w.write(c, leastBody[1:])
 	require.Equal(t, 202, w.read(bufio.NewReader(c)).StatusCode)

@@ -15,13 +15,11 @@ import (
 
 const traceparent = "00-" + clientTrace + "-" + clientSpan + "-01"
 
-// submit submits an EXECUTE job with the given members added.
 func (w *world) submit(members string, headers ...string) *reply {
 	w.t.Helper()
 	return w.send("POST", "/v1/jobs", `{"type":"EXECUTE"`+members+`}`, headers...)
 }
 
-// made returns the stored job that a 202 response names.
 func (w *world) made(a *reply) *job.Job {
 	w.t.Helper()
 	require.Equal(w.t, 202, a.StatusCode, a.text)
@@ -175,7 +173,7 @@ func TestMediaTypes(t *testing.T) {
 
 const longKey = "0123456789abcdef0123456789abcdef"
 
-// Every POST replays its first response. Submissions of jobs and batches have tests of their own, and fixtures are submissions.
+// Every POST replays its first response. Submissions and fixtures have tests of their own.
 // Promise: contract 7, 8
 func TestEveryPostTakesAnIdempotencyKey(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// series returns the values in a registry by name and labels. For histograms it returns the number of observations.
+// For histograms, series returns the number of observations.
 func series(t testing.TB, registry prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -59,7 +59,6 @@ const (
 	unsampled   = "00-" + clientTrace + "-" + clientSpan + "-00"
 )
 
-// traced returns an option that adds a tracer to a server, and a function that returns the recorded spans.
 func traced(t testing.TB) (with func(*Config, *Deps), spans func() tracetest.SpanStubs) {
 	exporter := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter))
@@ -129,7 +128,8 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 
 func clientPath(rest string) string { return "/v1/clients/" + backend.ClientA.String() + rest }
 
-// A valid traceparent decides which trace a request belongs to and whether it is sampled. The job continues the request's span.
+// A valid traceparent decides which trace a request belongs to and whether it is sampled. The job's trace continues from the request's
+// span.
 func TestParentsOfSpans(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)
@@ -195,7 +195,6 @@ func TestFailuresInSpans(t *testing.T) {
 	}
 }
 
-// A client without a valid key cannot force its trace to be sampled.
 func TestUnauthenticatedCallersDoNotDecideSampling(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)

@@ -17,7 +17,6 @@ import (
 
 var queuedReport, queuedResult = queuedSelf + "/report", views.ResultPath(backend.QueuedJob)
 
-// waiting sends a request in the background, and returns once the request waits.
 func (w *world) waiting(method, path, body string, headers ...string) chan *reply {
 	w.t.Helper()
 	answers := w.inBackground(method, path, body, headers...)
@@ -25,7 +24,6 @@ func (w *world) waiting(method, path, body string, headers ...string) chan *repl
 	return answers
 }
 
-// watchKeys enables notifications of key changes until the test ends.
 func (w *world) watchKeys() {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -176,7 +174,6 @@ func (w *world) held() int {
 	return total
 }
 
-// A client that hangs up while waiting is no longer counted.
 func TestWaitEndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).start()

@@ -118,8 +118,8 @@ func TestRegistrationChallengesTheReceiver(t *testing.T) {
 	require.Equal(t, []string{"https://example.com/y"}, r.urls[before:])
 }
 
-// receiver records the URLs that the service has asked whether they want events. The function says returns the refusal; if it is
-// nil, the receiver accepts.
+// receiver records the URLs that the service has asked for consent. says returns the refusal, or "" to accept. If says is nil, the
+// receiver always accepts.
 type receiver struct {
 	says func() string
 	urls []string
@@ -152,7 +152,6 @@ func TestChallengeHoldsNoStorageSlot(t *testing.T) {
 	require.Equal(t, 201, within(t, done).StatusCode)
 }
 
-// free returns how many other clients could get a slot for a change.
 func free(w *world) (n int) {
 	slots := w.server.Slots.Writes
 	for slots.TryAcquire(job.ID{byte(n)}) {

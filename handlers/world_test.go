@@ -71,11 +71,10 @@ type world struct {
 	url    string     // set by start
 	served chan error // receives the result of Serve, then is empty
 
-	// madeUp disables the check of responses against the OpenAPI document, for tests with handlers that do not exist.
+	// madeUp disables the check against the OpenAPI document, for responses that it does not describe.
 	madeUp bool
 }
 
-// allowed is the usual allowance of the rate limiter.
 var allowed = job.Allowance{OK: true, Policy: "minute", Limit: 6000, Remaining: 5999, Reset: 10 * time.Millisecond}
 
 func newWorld(t testing.TB, change ...func(*Config, *Deps)) *world {
@@ -83,7 +82,6 @@ func newWorld(t testing.TB, change ...func(*Config, *Deps)) *world {
 	return newWorldOn(t, backend.New(t), change...)
 }
 
-// newWorldOn returns a server for the use cases, with one row of each kind.
 func newWorldOn(t testing.TB, s *backend.Service, change ...func(*Config, *Deps)) *world {
 	t.Helper()
 	s.Seed()
@@ -116,7 +114,6 @@ func (w *world) settings(change ...func(*Config, *Deps)) (Config, Deps) {
 	return cfg, deps
 }
 
-// newKit returns a server with the routes POST /v1/jobs and GET /v1/jobs/:id. Both call the handler do.
 func newKit(t testing.TB, do httpkit.Handler, change ...func(*Config, *Deps)) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -149,7 +146,6 @@ func (f *fakeLimiter) AllowItems(_ context.Context, _ job.ID, items int) job.All
 const keyDirectory = `{"keys":[{"kty":"OKP","crv":"Ed25519","alg":"EdDSA","use":"sig",` +
 	`"kid":"kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`
 
-// start serves on a loopback port until the test ends.
 func (w *world) start() *world {
 	w.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -222,8 +218,8 @@ func (a *reply) requireProblem(t testing.TB, code job.Code) problem.Document {
 // operatorsPath is the suffix of paths that only accept the operator's token.
 const operatorsPath = "/jobs/cancel"
 
-// send handles a request without a network. headers are name, value, ... By default it sends a valid key or, where needed, the operator's
-// token, and with a body its media type. The value "-" removes a header; a repeated name adds a line.
+// send handles a request without a network. headers are name, value, ... By default it sends a valid key, and application/json as the type
+// of a body. For operatorsPath it sends the operator's token. The value "-" removes a header; a repeated name adds a line.
 func (w *world) send(method, path, body string, headers ...string) *reply {
 	w.t.Helper()
 	var reader io.Reader
@@ -262,7 +258,6 @@ func (w *world) send(method, path, body string, headers ...string) *reply {
 	return &reply{res, string(text)}
 }
 
-// freshen restores the rows after a change.
 func (w *world) freshen() {
 	w.t.Helper()
 	if w.dirty {
@@ -277,7 +272,6 @@ func (w *world) inBackground(method, path, body string, headers ...string) chan 
 	return answers
 }
 
-// within receives from c, and fails after a timeout.
 func within[T any](t *testing.T, c <-chan T) T {
 	t.Helper()
 	select {

@@ -1,4 +1,4 @@
-// Package schedules is the resource of schedules, which submit jobs at set times.
+// Package schedules handles requests for schedules, which submit jobs at set times.
 package schedules
 
 import (
@@ -95,7 +95,6 @@ func (s *API) setPaused(paused bool) func(*httpkit.Request) error {
 	}
 }
 
-// trigger sends 202 with the job, like a submission.
 func (s *API) trigger(r *httpkit.Request) error {
 	now := s.ReceivedAt()
 	j, err := s.Schedules.Trigger(r.Ctx, r.Caller.ClientID, r.PathID(), now, r.ID)
@@ -109,7 +108,7 @@ func (s *API) trigger(r *httpkit.Request) error {
 	return r.JSON(fiber.StatusAccepted, api.JobReceipt{JobID: j.ID, State: job.Queued, CreatedAt: job.Time(now)})
 }
 
-// scheduleView is an api.Schedule.
+// scheduleView has the JSON form of api.Schedule.
 type scheduleView struct {
 	view.Schedule
 	Jitter     *string               `json:"jitter"`
@@ -135,7 +134,7 @@ func (s *API) show(x *job.Schedule) *scheduleView {
 		},
 		Links: api.ScheduleLinks{Self: self, Jobs: s.Links.At("/v1/jobs?schedule_id=") + x.ID.String(), Trigger: self + "/trigger"},
 	}
-	if j.AutoRetry || j.Retry != nil { // otherwise auto_retry would default to true
+	if j.AutoRetry || j.Retry != nil { // with a retry policy, an omitted auto_retry would mean true
 		v.Job.AutoRetry = &j.AutoRetry
 	}
 	if x.Paused {

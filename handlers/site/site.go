@@ -86,12 +86,10 @@ func document(mime string, text func() []byte) httpkit.Handler {
 	return func(r *httpkit.Request) error { return made().send(r) }
 }
 
-// openAPI returns the OpenAPI document with the URL of this service.
 func (s *API) openAPI() []byte {
 	return s.below(docs.OpenAPI, "  - url: /\n", "  - url: %s\n")
 }
 
-// asyncAPI returns the document of the event streams with the URL of this service.
 func (s *API) asyncAPI() []byte {
 	const server = "    host: \"{host}\"\n    protocol: http\n"
 	return s.below(docs.AsyncAPI, server, server+"    pathname: %s\n")
@@ -110,7 +108,7 @@ func inJSON(text func() []byte) httpkit.Handler {
 	return document(fiber.MIMEApplicationJSON, func() []byte { return docs.AsJSON(text()) })
 }
 
-// asset is a text that is the same for all clients, with its entity tag and its compressed form. Both are computed on first use.
+// asset is a text that is the same for all clients, with its entity tag. It is compressed on first use.
 type asset struct {
 	mime, tag string
 	text      []byte
@@ -174,8 +172,8 @@ func (s *API) root(page httpkit.Handler) httpkit.Handler {
 	}
 }
 
-// problemIndex sends the list of all problem types. base is the relative address of their pages, which depends on whether the list's
-// own address ends in a slash.
+// problemIndex sends the list of all problem types. base is the relative address of their pages. It depends on a trailing slash in the
+// list's address.
 func problemIndex(base, docsURL string) httpkit.Handler {
 	return func(r *httpkit.Request) error { return r.HTML(docs.ProblemIndex(base, docsURL)) }
 }

@@ -1,4 +1,4 @@
-// Package views converts domain types to the types of the API's document that several resources share.
+// Package views has the conversions from domain types to response types that several resources need.
 package views
 
 import (
@@ -14,7 +14,7 @@ import (
 // Views converts jobs and events for clients.
 type Views struct {
 	Links     job.Links
-	TimeScale float64       // of the workers, for estimates
+	TimeScale float64       // factor for the run time of jobs; used for estimates
 	Retention time.Duration // how long a final job is kept; 0: expires_at is omitted
 }
 
@@ -79,7 +79,6 @@ func waitingOf(j *job.Job) *api.Waiting {
 	return v
 }
 
-// expiryOf returns the time after which a final job is deleted.
 func (s Views) expiryOf(j *job.Job) *job.Time {
 	if !j.State.Final() || j.FinishedAt == nil || s.Retention <= 0 {
 		return nil

@@ -27,7 +27,6 @@ func ownerOf(r *httpkit.Request) job.DeliveryOwner {
 	return job.DeliveryOwner{JobID: r.PathID()}
 }
 
-// listDeliveries sends a page of an owner's deliveries, newest first.
 func (s *API) listDeliveries(r *httpkit.Request) error {
 	path := deliveriesPath(ownerOf(r))
 	show := func(d job.Delivery) api.Delivery { return s.deliveryOf(path, &d) }
@@ -57,7 +56,6 @@ func (s *API) redeliver(r *httpkit.Request) error {
 	return s.accepted(r)(s.Webhooks.Redeliver(r.Ctx, r.Caller.ClientID, ownerOf(r), r.IDOf("delivery_id")))
 }
 
-// accepted sends 202 with a delivery in progress, or passes the use case's error on.
 func (s *API) accepted(r *httpkit.Request) func(*job.Delivery, error) error {
 	return func(d *job.Delivery, err error) error {
 		if err != nil {
@@ -69,7 +67,7 @@ func (s *API) accepted(r *httpkit.Request) func(*job.Delivery, error) error {
 	}
 }
 
-// redeliverFailed does not need the position of a cursor: deliveries that it sends again are no longer FAILED.
+// redeliverFailed ignores the cursor's position, because deliveries that were sent again are no longer FAILED.
 func (s *API) redeliverFailed(r *httpkit.Request) error {
 	return s.resend(r, "redeliver", func(ctx context.Context, client, id job.ID, since time.Time, _ job.Position) (job.Replay, error) {
 		return s.Webhooks.RedeliverFailed(ctx, client, id, since)
@@ -135,7 +133,6 @@ func deliveriesPath(owner job.DeliveryOwner) string {
 	return webhookPath(owner.WebhookID) + "/deliveries"
 }
 
-// deliveryOf returns the view of a delivery that is below a path.
 func (s *API) deliveryOf(path string, d *job.Delivery) api.Delivery {
 	self := s.Links.At(path) + "/" + d.ID.String()
 	v := api.Delivery{
@@ -162,7 +159,6 @@ func attemptOf(a *job.DeliveryAttempt) api.DeliveryAttempt {
 	return v
 }
 
-// responseOf returns the view of a receiver's response. A binary body is in base64.
 func responseOf(a *job.DeliveryAttempt) *api.ReceiverResponse {
 	v := &api.ReceiverResponse{Headers: a.Header, Truncated: a.Truncated}
 	if v.Headers == nil {
@@ -180,7 +176,6 @@ func responseOf(a *job.DeliveryAttempt) *api.ReceiverResponse {
 	return v
 }
 
-// withoutCutCharacter removes an incomplete UTF-8 character from the end of truncated text.
 func withoutCutCharacter(text []byte) []byte {
 	for i := len(text) - 1; i >= max(0, len(text)-utf8.UTFMax); i-- {
 		if utf8.RuneStart(text[i]) {

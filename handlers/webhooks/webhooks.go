@@ -1,4 +1,4 @@
-// Package webhooks is the resource of webhooks, and of deliveries to webhooks and callbacks.
+// Package webhooks handles requests for webhooks, and for deliveries to webhooks and callbacks.
 package webhooks
 
 import (
@@ -106,14 +106,12 @@ func (s *API) proving(r *httpkit.Request, url string, proven *bool, do func() er
 	return do()
 }
 
-// issuedWebhook sends a webhook and its secret. Only this response has the secret.
 func (s *API) issuedWebhook(r *httpkit.Request, status int, issued job.IssuedWebhook) error {
 	hidden := issued
 	hidden.Secret = ""
 	return r.SecretJSON(status, s.issuedOf(issued), s.issuedOf(hidden))
 }
 
-// listWebhooks sends all webhooks of a client, without paging.
 func (s *API) listWebhooks(r *httpkit.Request) error {
 	return httpkit.Respond(r, fiber.StatusOK, func(webhooks []job.Webhook) query.List[api.Webhook] {
 		return query.ListOf(webhooks, job.MaxWebhooks, func(w job.Webhook) api.Webhook { return s.webhookOf(&w) })
@@ -186,7 +184,7 @@ func (s *API) webhookOf(w *job.Webhook) api.Webhook {
 	} else {
 		v.Links.Test, v.Links.Redeliver, v.Links.Replay = new(self+"/test"), new(self+"/redeliver"), new(self+"/replay")
 	}
-	if len(w.Secrets) > 1 { // the newest old secret
+	if len(w.Secrets) > 1 { // Secrets[1] is the previous secret
 		v.OldSecretExpiresAt = job.TimeOf(w.Secrets[1].Until)
 	}
 	return v
