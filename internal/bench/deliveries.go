@@ -119,7 +119,6 @@ func (s *subscribers) receive(_ http.ResponseWriter, request *http.Request) {
 	}
 }
 
-// await waits until n deliveries have arrived, and returns their rate per second.
 func (s *subscribers) await(ctx context.Context, n int) (rate float64, err error) {
 	for {
 		s.mu.Lock()
@@ -138,7 +137,6 @@ func (s *subscribers) await(ctx context.Context, n int) (rate float64, err error
 	}
 }
 
-// deliver submits jobs for each client, as many as `jobs` says, and waits for their deliveries.
 func (s *subscribers) deliver(ctx context.Context, jobs int) (rate float64, err error) {
 	group, submitting := errgroup.WithContext(ctx)
 	for _, to := range s.targets {

@@ -22,7 +22,6 @@ func (s sample) String() string {
 	return strings.Join(all, "; ")
 }
 
-// side is one of the compared systems.
 type side struct {
 	name    string
 	measure func(sample) // fills in the sample of a round
@@ -39,7 +38,7 @@ func (s side) values(figure string) (values []float64) {
 }
 
 // compare measures the sides in rounds with alternating order, so that a drift of the machine's speed favors no side. For each figure it
-// adds table lines that compare the first side with each other side.
+// compares the first side with every other side, one table line each.
 func (l *lab) compare(sides []side, figures ...string) {
 	for round := range l.rounds {
 		for i := range sides {

@@ -51,7 +51,7 @@ func floorStatement(name string) string {
 	return sql
 }
 
-// lives runs the given statements of floor.sql for groups of new jobs, and returns the total time in seconds.
+// lives runs statements of floor.sql for groups of new jobs.
 func lives(ctx context.Context, url string, steps ...string) (seconds float64, err error) {
 	const definition = `{"work_kind": "PAYLOAD_SMALL", "duration_ms": 0, "expected_outcome": "SUCCESS"}`
 	params := `{"text":"` + strings.Repeat("x", 150) + `"}`

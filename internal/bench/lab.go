@@ -57,7 +57,6 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// attempt calls `do`, cleans up everything that it started, and returns its failure.
 func (l *lab) attempt(do func()) (err error) {
 	running := len(l.ends)
 	defer func() {
@@ -132,9 +131,8 @@ func (d *database) number(sql string, args ...any) (n float64) {
 	return n
 }
 
-// awaitFinished waits until `accepted` jobs have reports. It gives up after a minute without a change. It counts jobs created since a
-// second before `since`, because created_at comes from Postgres, whose clock may lag. So the caller must create no other jobs in that
-// second.
+// awaitFinished waits until `accepted` jobs have reports. It gives up after a minute without a change. It counts jobs from one second
+// before `since`, because the clock of Postgres, which sets created_at, may lag. So the caller must create no other jobs in that second.
 func (d *database) awaitFinished(since time.Time, accepted int) {
 	since = since.Add(-quiet / 2)
 	var before float64

@@ -21,9 +21,8 @@ type target struct {
 // plainJob has no duration and a result of 1 KB.
 var plainJob = []byte(`{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL"}`)
 
-// closed is a load generator with a closed loop: before its next request, each client waits for a response, and until `admit` returns. It
-// is used instead of the simulator's generator, which needs three times the CPU and would lower the maximum rate of a service on the same
-// cores.
+// closed is a load generator with a closed loop. Each client waits for its response, then for `admit`, before it sends again. The
+// simulator's generator needs three times the CPU, and would lower the maximum rate of a service on the same cores.
 type closed struct {
 	clients int
 	during  time.Duration               // 0: until all requests are sent
@@ -92,7 +91,6 @@ func (c closed) send(ctx context.Context, next func(i int) *target) (load, error
 	return total, err
 }
 
-// enter calls `admit` and returns its error, or nil if the context `timed` has ended.
 func (c closed) enter(timed context.Context) error {
 	if c.admit == nil {
 		return nil

@@ -118,7 +118,6 @@ func run(ctx context.Context, o options, chosen []experiment) error {
 	})
 }
 
-// runAll runs all experiments, even after a failure.
 func (l *lab) runAll(chosen []experiment) (failed error) {
 	for i, e := range chosen {
 		if l.ctx.Err() != nil {

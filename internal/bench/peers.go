@@ -23,8 +23,7 @@ const (
 	drainFigure = "Finished of a backlog, jobs/s"
 )
 
-// peer measures River or asynq. Each element of runs lists phases that use the same stores one after another; the stores are
-// empty at first.
+// peer measures River or asynq. Each element of runs starts with empty stores, and lists the phases to run on them in order.
 func (got sample) peer(l *lab, program, name string, runs ...string) {
 	for _, phases := range runs {
 		check(l.attempt(func() {
@@ -43,8 +42,8 @@ func (got sample) peer(l *lab, program, name string, runs ...string) {
 	}
 }
 
-// readPeer reads the program's output, one line per phase. cpu, the CPU time of the program and the servers, is recorded for the
-// phase "sustained".
+// readPeer reads the program's output, one line per phase. It records cpu, the CPU time of the program and the servers, for the phase
+// "sustained".
 func (got sample) readPeer(out io.Reader, cpu float64) error {
 	names := map[string]string{"insert": acceptedFigure, "batch": batchFigure, "drain": drainFigure, "sustained": sustainedFigure}
 	for lines := json.NewDecoder(out); lines.More(); {

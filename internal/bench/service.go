@@ -81,7 +81,6 @@ func (s system) sustained() (rate, cpu float64) {
 	return jobs / used.seconds(), used.service() / (jobs / 1000)
 }
 
-// watchFinished calls `more` with the number of newly finished jobs, again and again, until the context ends.
 func watchFinished(ctx context.Context, url string, since time.Time, more func(int64)) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -199,8 +198,8 @@ func (s system) fill() {
 	check(copyJobs(s.ctx, s.db.conn, id, s.rows))
 }
 
-// copyJobStatement inserts copies of the finished job $4: copy n, from $1 to $2, is n times $3 older than the job. One in 200 copies
-// belongs to the job's client, the others to 199 made-up clients.
+// copyJobStatement inserts the copies with the numbers $1 to $2 of the finished job $4. Copy n is n times $3 older than the job. One in
+// 200 copies belongs to the job's client, the others to 199 made-up clients.
 //
 //go:embed copy_jobs.sql
 var copyJobStatement string

@@ -10,13 +10,12 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// usage is the CPU time of process groups during a measurement, in seconds.
+// usage is CPU time in seconds.
 type usage struct {
 	from, to time.Time
 	cpu      sample
 }
 
-// while calls `do` and measures the CPU time that the system's processes and their descendants use meanwhile.
 func (s system) while(do func()) usage {
 	began, before := time.Now(), s.cpu()
 	do()
@@ -80,8 +79,8 @@ func readProcesses() processes {
 	return p
 }
 
-// scheduled returns the CPU time that the scheduler counted for a process' threads; 0 if unknown. An idle process uses less than
-// a tick, the unit of /proc/PID/stat.
+// scheduled returns the CPU time that the scheduler counted for a process' threads; 0 if unknown. The ticks of /proc/PID/stat are too
+// coarse for an idle process.
 func scheduled(pid int) (seconds float64) {
 	threads, _ := procfs.AllThreads(pid)
 	for _, thread := range threads {
@@ -92,7 +91,6 @@ func scheduled(pid int) (seconds float64) {
 	return seconds
 }
 
-// tree returns the CPU time of a process and its descendants. It returns 0 for process 0.
 func (p processes) tree(root int) (seconds float64) {
 	for queue := []int{root}; root != 0 && len(queue) > 0; queue = queue[1:] {
 		seconds += p.used[queue[0]]

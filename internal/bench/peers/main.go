@@ -1,12 +1,11 @@
-// Command peers runs the job systems that the bench compares with ForgeRun, with their default settings: River, a library on
-// Postgres, and asynq, a library on Redis. Neither has an HTTP API or keeps a job's history. This is a separate module, so the
-// service does not depend on them.
+// Command peers runs the job systems that the bench compares with ForgeRun: River (Postgres) and asynq (Redis). Neither has an HTTP API or
+// keeps a job's history. This is a separate module, so the service does not depend on them.
 //
 // Usage: peers river|asynq ADDRESS PHASE...
 //
-// ADDRESS is the address of an empty Postgres database or of Redis. Phases: insert (one by one), batch (1,000 at a time by 4
-// producers), drain (run the inserted jobs), sustained (insert and run jobs at the same time). Each phase prints a line of JSON:
-// the number of jobs, and the time in seconds.
+// ADDRESS is the address of an empty Postgres database or of Redis. Phases: insert (one by one), batch (1,000 at a time by 4 producers),
+// drain (run the inserted jobs), sustained (insert and run jobs at the same time). Each phase prints a line of JSON: the number of jobs,
+// and the time in seconds.
 package main
 
 import (
