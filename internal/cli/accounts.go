@@ -102,7 +102,6 @@ func createKey(f *pflag.FlagSet) run {
 	}
 }
 
-// makeKey creates a key with the public API, or with the operator API if public is nil.
 func (c *call) makeKey(public *client.Client, id string, r client.KeyRequest) (*client.Key, error) {
 	if public != nil {
 		return public.CreateKey(c, id, r.Rotate)

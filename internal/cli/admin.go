@@ -105,7 +105,7 @@ func (s *Shell) adminJobs() *cobra.Command {
 		s.cmd("delete JOB", "Delete a finished job", changeAdmin(nil, http.MethodDelete, "/jobs/%s")))
 }
 
-// stop makes the command "pause" or "drain". The first argument in the usage text lists the scopes.
+// stop makes the command "pause" or "drain". The allowed scopes are taken from the first argument in the usage text, such as all|kind.
 func (s *Shell) stop(use, mode, short string) *cobra.Command {
 	name, rest, _ := strings.Cut(use, " ")
 	words, _, _ := strings.Cut(rest, " ")

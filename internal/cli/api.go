@@ -34,7 +34,6 @@ func (c *call) at(path string) (*client.Client, string, error) {
 	return api, path, err
 }
 
-// param is a flag that becomes a parameter of a request.
 type param struct{ flag, name, initial, help string }
 
 // isTime reports whether the parameter is a time. The flag accepts RFC 3339 or an age.
@@ -42,7 +41,6 @@ func (p param) isTime() bool {
 	return p.name == "from" || p.name == "to" || p.name == "created_after" || p.name == "created_before"
 }
 
-// query adds flags, and returns a function that returns the parameters set by these flags.
 func query(f *pflag.FlagSet, params []param) func() (url.Values, error) {
 	for _, p := range params {
 		f.String(p.flag, p.initial, p.help)
@@ -69,7 +67,6 @@ func query(f *pflag.FlagSet, params []param) func() (url.Values, error) {
 	}
 }
 
-// parseAge parses a time: RFC 3339, or a duration before now.
 func parseAge(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil {
 		return now.Add(-d).UTC(), nil
@@ -87,7 +84,6 @@ func show(v output.View, path string, params ...param) action {
 	})
 }
 
-// shows returns a function that prints the result of a call, or returns its error.
 func (c *call) shows(v output.View) func(item any, err error) error {
 	return func(item any, err error) error {
 		if err != nil {
@@ -97,7 +93,6 @@ func (c *call) shows(v output.View) func(item any, err error) error {
 	}
 }
 
-// whole reads a list that the API returns in one response, and prints it.
 func whole(v output.View, path string, params ...param) action {
 	return reading(path, params, func(c *call, api *client.Client, path string, query url.Values) error {
 		answer, err := api.Do(c, http.MethodGet, path, query, nil)
@@ -118,7 +113,6 @@ func whole(v output.View, path string, params ...param) action {
 	})
 }
 
-// list reads a list page by page and prints its first entries, up to --limit.
 func list(v output.View, path string, limit int, params ...param) action {
 	read := reading(path, params, func(c *call, api *client.Client, path string, query url.Values) error {
 		if limit > 0 {
@@ -136,7 +130,6 @@ func list(v output.View, path string, limit int, params ...param) action {
 	}
 }
 
-// reading makes an action that turns its flags into query parameters and passes them to `do` with the path.
 func reading(path string, params []param, do func(c *call, api *client.Client, path string, query url.Values) error) action {
 	return func(f *pflag.FlagSet) run {
 		values := query(f, params)
@@ -185,7 +178,6 @@ func (c *call) askAdmin(method, path string, body, into any) error {
 	return json.Unmarshal(answer, into)
 }
 
-// changeAdmin sends a change to the operator API and prints the response, if any.
 func changeAdmin(v output.View, method, path string) action {
 	return withoutFlags(func(c *call) error { return c.changeAdmin(v, method, path, nil) })
 }
@@ -200,7 +192,6 @@ func (c *call) changeAdmin(v output.View, method, path string, body any) error {
 
 func withoutFlags(do run) action { return func(*pflag.FlagSet) run { return do } }
 
-// using makes an action that needs a client of the client API.
 func using(do func(c *call, api *client.Client) error) action {
 	return withoutFlags(func(c *call) error { return c.using(do) })
 }
@@ -213,7 +204,6 @@ func (c *call) using(do func(c *call, api *client.Client) error) error {
 	return do(c, api)
 }
 
-// byID calls a client method with the id from the command's argument and prints the result.
 func byID[T any](v output.View, method func(*client.Client, context.Context, string, ...client.Option) (T, error)) action {
 	return using(func(c *call, api *client.Client) error { return c.shows(v)(method(api, c, c.args[0])) })
 }

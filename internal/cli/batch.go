@@ -72,7 +72,6 @@ func submitBatch(f *pflag.FlagSet) run {
 	})(f)
 }
 
-// waitForBatch waits for the end of a batch and prints it with the failed jobs. The exit code depends on the batch's outcome.
 func waitForBatch(c *call, api *client.Client) error {
 	var batch *client.Batch
 	line := term.NewStatus(c.Out, c.Style.Terminal && c.IsTable())
@@ -102,7 +101,6 @@ func waitForBatch(c *call, api *client.Client) error {
 	return command.Code(command.Failed)
 }
 
-// poll calls `ask`, with pauses, until it reports the end.
 func poll(ctx context.Context, ask func() (ended bool, pause time.Duration, err error)) error {
 	for {
 		ended, pause, err := ask()
@@ -142,7 +140,6 @@ func submissions(content []byte) (jobs []client.JobRequest, err error) {
 	return jobs, nil
 }
 
-// onLines reads a submission from each line. ok is false if a line is not a submission.
 func onLines(content []byte) (jobs []client.JobRequest, ok bool) {
 	lines := bufio.NewScanner(bytes.NewReader(content))
 	lines.Buffer(nil, 1<<20)

@@ -96,7 +96,6 @@ func (s *Shell) changeContexts(change func(*access.Contexts) error) error {
 	return contexts.Save()
 }
 
-// merge copies the non-empty fields of e to a context.
 func merge(contexts *access.Contexts, name string, e access.Endpoint) error {
 	old := contexts.All[name]
 	e = access.Endpoint{

@@ -52,7 +52,6 @@ func (s *Shell) reword(err error) error {
 	return reworded{err, strings.Replace(err.Error(), problem.Error(), sentence(problem), 1)}
 }
 
-// sentence returns one sentence about a problem, with the id that was not found and each violation.
 func sentence(p *client.Problem) string {
 	text := strings.TrimSuffix(cmp.Or(p.Detail, p.Title), ".")
 	if noun, missing := strings.CutSuffix(strings.TrimPrefix(p.Code, "RFA_"), "_NOT_FOUND"); missing && p.Status == http.StatusNotFound {
@@ -68,7 +67,6 @@ func sentence(p *client.Problem) string {
 	return term.Line(text + " (" + cmp.Or(p.Code, http.StatusText(p.Status)) + ")")
 }
 
-// idIn returns the id in a resource's URL, "" for none.
 func idIn(address string) string {
 	at, err := url.Parse(address)
 	if err != nil {

@@ -100,7 +100,6 @@ func (c *call) printMessage(m client.Message) error {
 	})
 }
 
-// eventLine returns an event's line for people: time, name, job and states.
 func (c *call) eventLine(name string, data any) string {
 	text := func(paths ...string) (found string) {
 		for _, path := range paths {
@@ -145,7 +144,6 @@ func watchFlags(do func(c *call, api *client.Client) error) action {
 	}
 }
 
-// wait waits for the end of all jobs and prints them. The exit code depends on their outcomes.
 func wait(c *call, api *client.Client) error {
 	ended, errs := make([]*client.Job, len(c.args)), make([]error, len(c.args))
 	var waiting errgroup.Group
@@ -180,7 +178,7 @@ func codeOf(job *client.Job) int {
 	return command.Failed
 }
 
-// worse orders exit codes, worst first: failure, cancel, success.
+// worse returns the worse of two exit codes. Failure is worst, then cancel, then success.
 func worse(a, b int) int {
 	if a == command.Failed || b == command.Failed {
 		return command.Failed
@@ -188,7 +186,6 @@ func worse(a, b int) int {
 	return max(a, b)
 }
 
-// watch shows the events of a job until it has ended. On a terminal it shows a progress line below them.
 func watch(c *call, api *client.Client) error {
 	on := c.Style.Terminal && c.IsTable()
 	line, lastID, state, progress := term.NewStatus(c.Out, on), "", "", client.Progress{}

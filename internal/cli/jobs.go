@@ -148,7 +148,6 @@ func each(do one) action {
 	})
 }
 
-// printJobs prints one object if the command is about one job, and a list otherwise.
 func printJobs[T any](c *call, jobs []T) error {
 	if len(c.args) == 1 {
 		return c.One(jobView, jobs[0])
@@ -156,7 +155,6 @@ func printJobs[T any](c *call, jobs []T) error {
 	return c.List(jobView, jobs)
 }
 
-// changing returns a function that changes a job and returns the changed job.
 func changing(change func(*client.Client, context.Context, string, ...client.Option) (*client.Changed, error)) one {
 	return func(c *call, api *client.Client, id string) (any, error) {
 		changed, err := change(api, c, id)

@@ -41,7 +41,7 @@ type Flags struct {
 	Context string
 }
 
-// source is a known endpoint. If it has a credential but no address, the field anywhere allows sending the credential to any address.
+// source is a known endpoint. anywhere is true if a credential without an address may be sent to any address.
 type source struct {
 	Endpoint
 	anywhere bool

@@ -11,7 +11,6 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/access"
 )
 
-// world holds environment variables that name a contexts file and the data folder of forgerun dev.
 type world struct {
 	t   *testing.T
 	env map[string]string

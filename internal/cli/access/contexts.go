@@ -120,7 +120,7 @@ func WriteFile(path string, content []byte) error {
 
 var errNoDev = errors.New("none is running")
 
-// Dev is what a running forgerun dev writes into its data folder, for commands.
+// Dev has the addresses and credentials that a running forgerun dev writes into its data folder. Other commands read them.
 type Dev struct {
 	URL         string `json:"url"`
 	AdminURL    string `json:"admin_url"`
@@ -135,7 +135,7 @@ type Dev struct {
 // DevFile returns the path of the file that contains Dev. Only its owner can read it.
 func DevFile(dataDir string) string { return filepath.Join(dataDir, "dev.json") }
 
-// ReadDev reads what the forgerun dev that uses a data folder wrote.
+// ReadDev reads the Dev of a data folder. It fails if that forgerun dev has ended.
 func ReadDev(dataDir string) (dev Dev, err error) {
 	path := DevFile(dataDir)
 	content, err := os.ReadFile(path)

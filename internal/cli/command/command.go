@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The exit codes.
+// Exit codes.
 const (
 	Succeeded   = 0
 	Failed      = 1
@@ -88,7 +88,6 @@ func Execute(ctx context.Context, root *cobra.Command, examples string, args []s
 	return Failed, err
 }
 
-// prepare applies the settings that all commands of the program share.
 func prepare(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetVersionTemplate("{{.Version}}\n")

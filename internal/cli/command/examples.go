@@ -7,10 +7,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// examplesOfGroup is the number of examples of a command with subcommands: the first example of each subcommand.
+// examplesOfGroup limits the examples of a command with subcommands, one per subcommand.
 const examplesOfGroup = 3
 
-// examplesOf groups the lines of text by the first command that they call.
 func examplesOf(root *cobra.Command, text string) map[*cobra.Command][]string {
 	own := map[*cobra.Command][]string{}
 	call := regexp.MustCompile(`(?:^|[ (])` + regexp.QuoteMeta(root.Name()) + ` ([^)|>;]*)`)
@@ -27,7 +26,6 @@ func examplesOf(root *cobra.Command, text string) map[*cobra.Command][]string {
 	return own
 }
 
-// addExamples adds examples to c and its subcommands, and returns the first one of c.
 func addExamples(c *cobra.Command, own map[*cobra.Command][]string) (first string) {
 	lines := own[c]
 	for _, below := range c.Commands() {

@@ -19,7 +19,7 @@ type Program struct {
 	Stdout, Stderr io.Writer
 }
 
-// Unusable prints one sentence that says why nothing could be judged.
+// Unusable prints why nothing could be judged, and returns the exit code.
 func (p Program) Unusable(err error) int {
 	for i, line := range strings.Split(err.Error(), "\n") { // a scenario may have several mistakes
 		if i == 0 {
@@ -30,8 +30,8 @@ func (p Program) Unusable(err error) int {
 	return WrongUsage
 }
 
-// Unbroken lets commands continue after their reader has gone. A closed pipe (demo | head) must not kill the process before it has
-// stopped its child, so writes fail instead.
+// Unbroken lets commands continue when the reader of their output has gone. A closed pipe (demo | head) must not kill the process before
+// it has stopped its child, so writes fail instead.
 func Unbroken(commands ...*cobra.Command) []*cobra.Command {
 	for _, c := range commands {
 		c.PreRun = func(*cobra.Command, []string) {
