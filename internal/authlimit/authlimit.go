@@ -32,7 +32,6 @@ const (
 // maxEntries limits each table: 10,000 addresses, keys and credentials take about 5 MB.
 const maxEntries = 10_000
 
-// newTable makes a table that drops the least recently used entry.
 func newTable[K comparable, V any]() *lru.LRU[K, V] {
 	table, _ := lru.NewLRU[K, V](maxEntries, nil) // fails for a size of 0 only
 	return table
@@ -148,7 +147,7 @@ func (l *Limiter) Succeeded(credential string) {
 	}
 }
 
-// Line reports whether to log a failure, and returns the number of failures since the last line that were not logged, by reason.
+// Line reports whether to log a failure. omitted counts the failures since the last line that were not logged, by reason.
 func (l *Limiter) Line(reason string) (omitted map[string]int, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,7 +165,6 @@ const (
 	keyIDLength = 12
 )
 
-// keyID returns the public part of an API key, "" for other text.
 func keyID(credential string) string {
 	rest, ok := strings.CutPrefix(credential, keyPrefix)
 	if !ok || len(rest) <= keyIDLength || rest[keyIDLength] != '_' {

@@ -23,7 +23,6 @@ func newTest() (l *Limiter, pass func(time.Duration)) {
 	return New(func() time.Time { return now }, telemetry.In(nil)), func(d time.Duration) { now = now.Add(d) }
 }
 
-// guess makes n attempts that all fail, and returns how many were allowed.
 func guess(l *Limiter, source netip.Addr, n int, credential func(int) string) (tried int) {
 	for i := range n {
 		if l.Check(source, credential(i)) == 0 {
