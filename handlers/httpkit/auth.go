@@ -28,7 +28,7 @@ type Callers interface {
 	Admit(r *Request) error
 	// Refused is called after Admit has refused a request.
 	Refused(r *Request, p *problem.Document)
-	// Recheck refuses a request whose caller has lost permissions since it began.
+	// Recheck refuses a request if its caller has lost permissions since it began.
 	Recheck(r *Request) error
 }
 
@@ -195,7 +195,7 @@ func (s keyHolders) Refused(r *Request, p *problem.Document) {
 		slog.String("remote_address", s.addrOf(r).String()), slog.Any("omitted", omitted))
 }
 
-// named returns the client that a refused request names in its key or path. The request does not prove that it is this client.
+// named returns the client named by the key or path of a refused request, without proof.
 func (s *Kit) named(r *Request) (who job.Caller) {
 	presented := string(r.Request().Header.Peek(fiber.HeaderAuthorization))
 	if at := strings.Index(presented, KeyPrefix); at >= 0 && s.Named != nil {

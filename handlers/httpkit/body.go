@@ -25,7 +25,7 @@ const (
 	SmallBody = 4 << 10
 	// bodyGrowth limits the buffer to this multiple of the bytes that have arrived.
 	bodyGrowth = 4
-	// bodyShare: one client may use 1/bodyShare of the memory for bodies.
+	// bodyShare limits a client to 1/bodyShare of the memory for bodies.
 	bodyShare = 4
 )
 
@@ -156,7 +156,7 @@ func (r *Request) receiveBody(stream io.Reader) error {
 	return nil
 }
 
-// growBody makes room for more of the body, up to one byte beyond the limit to detect a body that is too large.
+// growBody makes room for more of the body. It allows one byte beyond the limit, to detect a body that is too large.
 func (r *Request) growBody(limit int) error {
 	in := &r.incoming
 	size := min(bodyGrowth*cap(in.bytes), limit+1)
@@ -324,7 +324,7 @@ func readError(err error) error {
 	return job.Errorf(job.CodeMalformed, "The request is not valid HTTP.")
 }
 
-// expect refuses a body whose Content-Length exceeds the limit, instead of sending 100 Continue.
+// expect refuses a body that is too long by its Content-Length, instead of sending 100 Continue.
 func (s *Kit) expect(fctx *fasthttp.RequestCtx) int {
 	if fctx.Request.Header.ContentLength() <= s.MaxBodyBytes {
 		return fasthttp.StatusContinue

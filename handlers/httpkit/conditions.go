@@ -22,8 +22,8 @@ func (r *Request) Unchanged(tag string) bool {
 // Has reports whether the request has a header.
 func (r *Request) Has(name string) bool { return len(r.Request().Header.PeekAll(name)) > 0 }
 
-// shownBy maps the path of a changing route to the GET route of its resource, at the same path or the nearest parent path. A resource
-// without a GET route has no entity tag, so no condition can match it.
+// shownBy maps the path of a changing route to the GET route with the same path or the nearest parent path. A resource without a GET route
+// has no entity tag, so no condition can match it.
 func shownBy(routes []Route) map[string]*Route {
 	reads, shown := map[string]*Route{}, map[string]*Route{}
 	for i, rt := range routes {
@@ -80,8 +80,8 @@ func errUnmatched(tag string) error {
 // Request headers besides Accept that change the response of GET.
 var readingHeaders = []string{"Prefer", fiber.HeaderIfNoneMatch, fiber.HeaderRange}
 
-// currentTag returns the entity tag that the GET route would return to the client, "" for none, or the route's error. It restores the
-// request and the response afterwards.
+// currentTag returns the entity tag that the client would get from the GET route ("": none), or the route's error. It restores the request
+// and the response afterwards.
 func (s *Kit) currentTag(r *Request, shows *Route) (string, error) {
 	change, sent := r.Route, map[string]string{}
 	for _, name := range readingHeaders {

@@ -14,8 +14,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Scopes of idempotency keys by sender. Submissions of jobs, batches and webhooks have scopes of their own, so their keys never conflict
-// with those of other requests.
+// Scopes of idempotency keys by sender. Submissions of jobs, batches and webhooks have other scopes, so their keys never conflict with
+// other requests.
 const (
 	scopeClient    = "client"
 	scopeOperator  = "operator"

@@ -22,7 +22,7 @@ import (
 // Limiter counts a client's requests.
 type Limiter interface {
 	Allow(ctx context.Context, client job.ID) job.Allowance
-	// AllowItems counts the items of a request that Allow has admitted: all of them, or none if they exceed the limit.
+	// AllowItems counts the items of an admitted request. If they exceed the limit, it counts none.
 	AllowItems(ctx context.Context, client job.ID, items int) job.Allowance
 }
 
@@ -151,7 +151,7 @@ func Admitted(r *Request, a *jobs.Backlog, accept func(body []byte, key string) 
 	return accept(body, key)
 }
 
-// pieceBytes of a body count as one request for the rate limit: storing a large submission takes as long as many small ones.
+// pieceBytes of a body count as one request for the rate limit. Storing a large submission takes as long as many small ones.
 const pieceBytes = 16 << 10
 
 // Pieces returns the number of pieces in a body, rounded up.
@@ -165,9 +165,9 @@ func (c *Config) DecodeLimits() decode.Limits {
 	return decode.Limits{MaxPayload: c.MaxPayloadBytes, TestBed: c.TestBed}
 }
 
-// Wait calls the function wait with a context that lasts as long as the client wants to wait, stays connected, and has a valid key. It
-// returns the zero value if the client did not wait or nothing happened in time. A wait counts towards the limit of streams; if that is
-// reached, the request continues without a wait. The request's time limit restarts afterwards.
+// Wait calls the function wait. Its context ends when the client's waiting time is over, the client hangs up, or the key becomes invalid.
+// Wait returns the zero value if the client did not wait or nothing happened in time. A wait counts towards the limit of streams. At the
+// limit, the request continues without a wait. The request's time limit restarts afterwards.
 func Wait[T any](r *Request, prefs *header.Preferences, wait func(context.Context) (T, error)) (v T, err error) {
 	limit, _ := prefs.Wait()
 	if limit == 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/forgerun/forgerun/handlers/conn"
 )
 
-// Pages are HTML pages on the listener of the API. Fiber's net/http adaptor is not used: it reads bodies of any size before the handler
-// authenticates the caller, and its requests refer to memory that is reused afterwards.
+// Pages are HTML pages on the listener of the API. Fiber's net/http adaptor is not used. It reads bodies of any size before the handler
+// authenticates the caller, and its requests refer to memory that is reused.
 type Pages struct {
 	Handler http.Handler // for all paths outside the API; nil: no pages
 	Prefix  string       // path prefix of the API

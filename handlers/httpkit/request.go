@@ -97,7 +97,7 @@ func (r *Request) Subject(name string) job.ID {
 }
 
 // UnknownID is the Max UUID, which is never issued (RFC 9562, section 5.10). It replaces malformed ids in paths, so that they are handled
-// exactly like unknown ids.
+// like unknown ids.
 var UnknownID = job.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
 // Known reports whether an id can exist.
@@ -269,7 +269,7 @@ func Paged[T, V any](r *Request, scope string, show func(T) V, read func(after j
 	})
 }
 
-// PagedAt is like Paged, for a list whose positions are "size" bytes long. The position before the first entry and after the last one is
+// PagedAt is like Paged, but positions in the list are "size" bytes long. The position before the first entry and after the last one is
 // nil.
 func PagedAt[T, V any](
 	r *Request, scope string, size int, show func(T) V, read func(after []byte, limit int) (entries []T, next []byte, err error),

@@ -65,8 +65,8 @@ func (rt *Route) submits() bool {
 
 func (rt *Route) ofClient() bool { return rt.Access == ClientKey || rt.Access == ExpiredKey }
 
-// takesExpired reports whether the route accepts an expired key. A test bed's clock may pass the expiry of all keys: clients must still
-// be able to move the clock and end sessions. For renewals, the use case decides which expired keys it accepts.
+// takesExpired reports whether the route accepts an expired key. A test bed's clock may pass the expiry of all keys; clients must still be
+// able to move the clock and end sessions. For renewals, the use case decides which expired keys it accepts.
 func (rt *Route) takesExpired() bool { return rt.Access == Renewal || rt.Access == ExpiredKey }
 
 func (rt *Route) needs() job.Scope {
@@ -160,7 +160,7 @@ func matches(general, path []string) bool {
 	return slices.EqualFunc(general, path, func(a, b string) bool { return a == b || strings.HasPrefix(a, ":") && b != "" })
 }
 
-// Limits of paths for which nearPath searches.
+// nearPath ignores longer paths.
 const (
 	maxNearPath     = 256 // bytes
 	maxNearSegments = 8
@@ -215,7 +215,8 @@ func (rt *Route) Segments() []string {
 	return segments
 }
 
-// unmatched responds to requests without a route: 204 to CORS preflights, 501 to unknown methods, and otherwise 404 or 405 with Allow.
+// unmatched responds to requests without a route. It sends 204 to CORS preflights, 501 for unknown methods, and otherwise 404 or 405 with
+// Allow.
 func (s *Kit) unmatched(c *fiber.Ctx, err error) error {
 	if c.Method() == otherMethod {
 		c.Response().Header.Del(fiber.HeaderAllow)

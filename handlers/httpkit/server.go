@@ -1,6 +1,5 @@
-// Package httpkit has what the client API and the operator API share: the table of routes, limits, content negotiation, conditions,
-// idempotency, paging, authentication of clients, and the conversion of errors to problem documents (RFC 9457). It does not depend on any
-// resource.
+// Package httpkit has the common parts of the client API and the operator API. It has the table of routes, limits, content negotiation,
+// conditions, idempotency, paging, authentication of clients, and problem documents (RFC 9457). It does not depend on any resource.
 package httpkit
 
 import (
@@ -123,7 +122,7 @@ type Kit struct {
 	Deps
 	Links  job.Links
 	Routes []Route
-	Waits  *stream.Limiter // limits streams and waiting requests; Shutdown ends all of them
+	Waits  *stream.Limiter // limits streams and waiting requests; Shutdown ends them
 	Slots  StorageSlots
 	// Shown maps the path of a changing route to the GET route of its resource.
 	Shown map[string]*Route

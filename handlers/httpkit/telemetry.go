@@ -145,7 +145,7 @@ type Provenance struct {
 	TraceParent   string // of the span to continue; may be ""
 }
 
-// errLongCorrelation refuses a correlation id that is too long: the client could not find its job by a truncated id (draft section 9.2).
+// errLongCorrelation refuses long correlation ids. A client could not find its job by a truncated id (draft section 9.2).
 var errLongCorrelation = job.Errorf(job.CodeValidationFailed, "The X-Correlation-ID header must be %s", decode.CorrelationForm)
 
 // Provenance parses the headers. The trace-id of traceparent has priority over X-Correlation-ID (draft section 3.9). A correlation id
