@@ -250,7 +250,7 @@ func TestReplayForAnotherPage(t *testing.T) {
 	require.Equal(t, "Origin", again.Header.Get("Vary"))
 }
 
-// A page of a foreign origin cannot create a client: browsers need no preflight for a request that has neither a key nor a body.
+// A page of a foreign origin cannot create a client. Browsers need no preflight for a request that has neither key nor body.
 func TestForeignPagesCannotCreateClients(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withOrigins(t, pageOrigin))

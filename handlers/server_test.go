@@ -127,7 +127,7 @@ func TestRefusedBodiesAreNotAwaited(t *testing.T) {
 	}
 }
 
-// Memory is reserved for received bytes, not for announced ones. It is limited for all bodies together and per client.
+// Memory is reserved for received bytes, not for the Content-Length. It is limited for all bodies together and per client.
 func TestMemoryForBodiesIsBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxBodiesBytes = 4 * 70 << 10 }).start()

@@ -243,8 +243,8 @@ type block struct {
 	note            string // text of the comment
 }
 
-// blockForm is stricter than the standard: fields in the order id, event, data, each at most once, with one space after the colon, and
-// lines that end in LF.
+// blockForm is stricter than the standard. It requires the order id, event, data, each at most once, one space after the colon, and LF at
+// line ends.
 var blockForm = regexp.MustCompile(`^(?:(:)(?: ([^\n\r\x00]*))?|(?:retry: ([12]\d{3}|3000)(?:\n|$))?(?:id: ([A-Za-z0-9_-]+)(?:\n|$))?` +
 	`(?:event: ([a-z]+(?:-[a-z]+)*)\ndata: ([^\n\r\x00]+))?)$`)
 

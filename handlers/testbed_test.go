@@ -90,7 +90,7 @@ func TestSessionHeader(t *testing.T) {
 	for _, test := range []struct {
 		method, path, body, label string
 		status, exchanges         int // status of the response; exchanges in the session afterwards
-		requests                  int // requests whose jobs belong to the session
+		requests                  int // requests with jobs in the session
 	}{
 		{"GET", "/v1/jobs", "", "-", 200, 0, 0}, {"GET", "/v1/jobs", "", "a test", 200, 1, 0},
 		{"POST", "/v1/jobs", leastBody, "a test", 202, 1, 1}, {"GET", "/v1/jobs?limit=none", "", "a test", 400, 1, 0},

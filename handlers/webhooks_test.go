@@ -134,7 +134,7 @@ func (r *receiver) asked(s *backend.Service) {
 	}
 }
 
-// While the service waits for a receiver, it holds no storage slot of the client: receivers that hang do not block other changes.
+// While the service waits for a receiver, it holds no storage slot of the client. Receivers that hang do not block other changes.
 func TestChallengeHoldsNoStorageSlot(t *testing.T) {
 	t.Parallel()
 	asked, answered := make(chan struct{}), make(chan struct{})

@@ -1,5 +1,5 @@
-// Package decode reads the JSON bodies of requests. The reader checks the JSON text, the schemas of the OpenAPI documents check the
-// values, and a function per kind of body checks the rest.
+// Package decode reads the JSON bodies of requests. The reader checks the JSON text. The schemas of the OpenAPI documents check the
+// values. A function per kind of body checks the rest.
 package decode
 
 import (
@@ -123,7 +123,7 @@ func (s *Schemas) read(schema string, body []byte, v any, checks ...func(r *read
 	return r.result()
 }
 
-// document reads the whole body into v and checks it against a schema. It skips outer members in which the schema found a mistake.
+// document reads the whole body into v and checks it against a schema. It skips outer members that have findings.
 func (r *reader) document(schema string, v any) {
 	r.value(r.schemas.named()[schema])
 	if r.err == nil {

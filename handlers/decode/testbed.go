@@ -27,7 +27,7 @@ func Label(header string) (string, error) {
 	return header, nil
 }
 
-// Session reads the optional body of a request for a session. rules has the ids of the fault rules that it may name.
+// Session reads the optional body of a request for a session. It may only name the fault rules with the given ids.
 func Session(body []byte, rules []string) (verdict.Session, error) {
 	n := verdict.Session{Seed: 1}
 	err := public.read("SessionRequest", orEmpty(body), &n, func(r *reader) {
@@ -115,8 +115,8 @@ type Faults struct {
 	Rules   []fault.Rule
 }
 
-// FaultRules reads the body of a request for fault rules: an array of them, or an object with a profile, a seed and rules. operations
-// are the operations that a rule may name.
+// FaultRules reads the body of a request for fault rules: an array, or an object with a profile, a seed and rules. A rule may only name
+// the given operations.
 func FaultRules(body []byte, operations []string) (Faults, error) {
 	r := newReader(public, body, Limits{})
 	defer r.done()

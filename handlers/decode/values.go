@@ -87,8 +87,8 @@ func orEmpty(body []byte) []byte {
 	return body
 }
 
-// Canonical returns a copy of a body in canonical form: members sorted, white space and string escapes normalized, numbers as written.
-// It returns {} for an empty body, and the body unchanged if it is not JSON or longer than maxCanonical.
+// Canonical returns a copy of a body with sorted members and normalized white space and string escapes. Numbers stay as written. It
+// returns {} for an empty body, and the body unchanged if it is not JSON or longer than maxCanonical.
 func Canonical(body []byte) []byte {
 	body = bytes.Clone(orEmpty(body))
 	if len(body) > maxCanonical {

@@ -23,8 +23,8 @@ type Conn struct {
 	exchange *verdict.Exchange // nil: not recorded, or finished
 }
 
-// NewConn applies the effect e to writes if e is not nil, and records them in x if x is not nil. It calls done once, after the
-// connection was closed and x is complete.
+// NewConn applies the effect e to writes, and records them in x; both may be nil. It calls done once, after the connection was closed and
+// x is complete.
 func NewConn(c net.Conn, e *fault.Effect, resumed bool, x *verdict.Exchange, done func()) *Conn {
 	closed := make(chan struct{})
 	s := &Conn{Conn: c, exchange: x, turn: make(chan struct{}, 1), stream: wire.Stream{
@@ -70,8 +70,7 @@ func (s *Conn) note(data []byte) {
 	}
 }
 
-// finish completes the record of a stream. It waits for a write in progress: a client may read the data and hang up before the write is
-// recorded.
+// finish completes the record of a stream. It waits for a write in progress, because a client may hang up before its data is recorded.
 func (s *Conn) finish(done func()) {
 	s.turn <- struct{}{}
 	part := s.stream.Part()

@@ -58,7 +58,7 @@ func sampleOf(e entry, links job.Links) string {
 	return head(e) + "\n" + pretty(p)
 }
 
-// sampleDetails has typical details for codes whose standard detail is too general.
+// sampleDetails has details for codes with a standard detail that is too general.
 var sampleDetails = map[job.Code]string{
 	job.CodeMethodNotAllowed:   "This resource does not support that method. It supports GET, HEAD, DELETE.",
 	job.CodeInvalidCredentials: "The request has no Authorization header. Send your API key in a single header: Authorization: Bearer frk_...",

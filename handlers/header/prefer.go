@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Preferences are the values of a Prefer header (RFC 7240), and the ones that were honored.
+// Preferences are the values of a Prefer header (RFC 7240). applied has the honored ones.
 type Preferences struct {
 	given   map[string]string // by name in lower case
 	applied []string

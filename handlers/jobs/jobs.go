@@ -106,8 +106,8 @@ func (s *API) accepted(r *httpkit.Request, receipt job.Receipt, warnings []job.V
 	})
 }
 
-// getJob sends the job, or 304 if it has not changed. A client that waits gets the job at its next change of state, or at
-// once if the job is final or the client's view is outdated.
+// getJob sends the job, or 304 if it has not changed. A client that waits gets the job at its next change of state. If the job is final or
+// the client's view is outdated, the response is immediate.
 func (s *API) getJob(r *httpkit.Request) error {
 	id, prefs := r.PathID(), r.Preferences()
 	j, err := s.Jobs.Job(r.Ctx, r.Caller.ClientID, id)
@@ -154,7 +154,7 @@ func (s *API) sendJob(r *httpkit.Request, j *job.Job, warnings []job.Violation) 
 	return r.JSON(fiber.StatusOK, v)
 }
 
-// jobHeaders sets the headers of a job. Retry-After is when to poll a job that is not final, or when to retry a failed one (draft section
+// jobHeaders sets the headers of a job. Retry-After says when to poll an unfinished job, or when to retry a failed one (draft section
 // 5.1).
 func (s *API) jobHeaders(r *httpkit.Request, j *job.Job) {
 	r.Set(fiber.HeaderETag, s.jobTag(r, j))
@@ -170,8 +170,8 @@ func (s *API) jobHeaders(r *httpkit.Request, j *job.Job) {
 	}
 }
 
-// jobTag returns the entity tag of a job in the view that the client prefers. It changes with each event, and with progress, waiting
-// reason and expiry of the result.
+// jobTag returns the entity tag of a job in the view that the client prefers. It changes with each event, the progress, the waiting reason
+// and the expiry of the result.
 func (s *API) jobTag(r *httpkit.Request, j *job.Job) string {
 	tag := strconv.Itoa(j.EventSeq)
 	switch {

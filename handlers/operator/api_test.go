@@ -67,7 +67,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// The document matches the routes: undocumented paths are refused, and undocumented methods get 405 with the allowed ones.
+// The document matches the routes. Undocumented paths are refused, and undocumented methods get 405 with the allowed ones.
 func TestPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

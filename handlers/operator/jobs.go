@@ -28,7 +28,7 @@ func queryOf(r *httpkit.Request) admin.JobQuery {
 	}
 }
 
-// placeBytes is the length of a position in a list of jobs: the time in microseconds since 1970, and the id.
+// placeBytes is the length of a position in a list of jobs. A position is the time in microseconds since 1970, and the id.
 const placeBytes = 8 + len(job.ID{})
 
 func bytesOf(p admin.Place) []byte {
@@ -162,8 +162,8 @@ func pointInto(member string, violations []job.Violation) []job.Violation {
 	return moved
 }
 
-// getResult sends the result of a job as a download. It does not send the media type, which clients choose, so that browsers
-// cannot run the result as a page or script of this origin.
+// getResult sends the result of a job as a download. It does not send the media type, because clients choose it. So browsers cannot run
+// the result as a page or script of this origin.
 func (a *API) getResult(r *httpkit.Request) error {
 	result, err := owned(a, r, a.deps.Jobs.Result)
 	if err != nil {

@@ -29,8 +29,7 @@ type masked struct {
 	mask Mask
 }
 
-// Job hides values in data that the client sent with the job: params, definition (emitted event and behavior), event data, and callback
-// address.
+// Job hides values in data that the client sent with the job: params, definition, event data and callback address.
 func (r masked) Job(ctx context.Context, id job.ID) (*admin.Job, error) {
 	j, err := r.Admin.Job(ctx, id)
 	if err != nil {
@@ -71,7 +70,7 @@ func (r masked) Deliveries(ctx context.Context, q admin.Range) (admin.Page[admin
 	return page, err
 }
 
-// Delivery also hides values in receivers' responses. A response that is not JSON is hidden completely if it may contain a masked name.
+// Delivery also hides values in receivers' responses. It hides a response that is not JSON completely if it may contain a masked name.
 func (r masked) Delivery(ctx context.Context, id job.ID) (*admin.LoggedDelivery, error) {
 	d, err := r.Admin.Delivery(ctx, id)
 	if err != nil {

@@ -84,7 +84,7 @@ func TestStorageAwayForTooLong(t *testing.T) {
 	})
 }
 
-// A read that is refused because of the key ends the stream: storage may learn of a revocation before the notification arrives.
+// A read that is refused because of the key ends the stream. Storage may know of a revocation before the notification arrives.
 func TestRefusedReadEndsStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package stream runs event streams (server-sent events): it follows the events of a job or a client, and writes them and progress to a
-// connection. It also limits the number of streams and waiting requests.
+// Package stream runs event streams (server-sent events). It follows the events of a job or a client, and writes them and the progress to
+// a connection. It also limits the number of streams and waiting requests.
 package stream
 
 import (

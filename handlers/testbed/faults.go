@@ -82,7 +82,8 @@ func operationOf(rt *httpkit.Route) string {
 // headerFault is the header that gives a request a fault.
 const headerFault = "ForgeRun-Fault"
 
-// findFault finds the fault for the request: from an earlier request on the connection, from its header, or from the client's rules.
+// findFault finds the fault for the request. It comes from an earlier request on the connection, from its header, or from the client's
+// rules.
 func (s *API) findFault(v *visit) error {
 	own := strings.HasPrefix(v.Route.Path, "/v1/testbed/")
 	if v.fault = v.pendingFault(own); v.fault != nil || v.Caller.ClientID.IsZero() || own {
@@ -104,8 +105,8 @@ func (s *API) findFault(v *visit) error {
 	return err
 }
 
-// subjectOf identifies the request by its idempotency key or its body. If a large body is announced, it uses the length instead, because
-// the request may be refused without reading it. Errors in the body are left to the handler.
+// subjectOf identifies the request by its idempotency key or its body. For a large body it uses the length, because the request may be
+// refused without reading the body. Errors in the body are left to the handler.
 func subjectOf(r *httpkit.Request) string {
 	key, body := r.Request().Header.Peek("Idempotency-Key"), r.Request().Header.Peek(fiber.HeaderContentLength)
 	if len(key) == 0 && r.Request().Header.ContentLength() <= httpkit.SmallBody {
@@ -236,8 +237,7 @@ func (v *visit) setRetryAfter() {
 	}
 }
 
-// elsewhere returns another local origin to redirect to, or "". It never leads to another host, because the client chooses the Host
-// header.
+// elsewhere returns another local origin to redirect to, or "". It never leads to other hosts, because the client chooses the Host header.
 func (v *visit) elsewhere() string {
 	other := wire.OtherName(string(v.Request.Request().Header.Host()))
 	if other == "" || !v.fault.OtherHost {
@@ -246,7 +246,7 @@ func (v *visit) elsewhere() string {
 	return "http://" + other
 }
 
-// showFault finds a rule, so that If-Match and If-None-Match can be checked: the API has no GET for a single rule.
+// showFault finds a rule, so that If-Match and If-None-Match can be checked. The API has no GET for a single rule.
 func (s *API) showFault(r *httpkit.Request, scope testbed.Scope) error {
 	rules, err := s.Testbed.Faults(r.Ctx, scope)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// Body keeps the data of the body that the record needs, because the body is freed before the record is written.
+// Body keeps data of the body for the record, because the body is freed before the record is written.
 func (s *API) Body(r *httpkit.Request, body []byte) {
 	v := visitOf(r)
 	var named struct {
@@ -75,8 +75,8 @@ func recorded(r *httpkit.Request) bool {
 		(!strings.HasPrefix(r.Route.Path, "/v1/testbed/") || r.Route.Path == resetPath)
 }
 
-// recordIn returns the session in which a request is recorded. If the session header is invalid, the request is recorded in the session
-// without a label. recordIn returns zero if the session cannot be found.
+// recordIn returns the session that records a request. If the session header is invalid, that is the session without a label. recordIn
+// returns zero if the session cannot be found.
 func (s *API) recordIn(v *visit, client job.ID) testbed.Scope {
 	if client.IsZero() {
 		return testbed.Scope{}

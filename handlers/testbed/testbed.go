@@ -36,7 +36,7 @@ const (
 	resetPath    = "/v1/testbed/reset"
 )
 
-// Routes returns the routes of a test bed. Sessions and the clock accept an expired key: the clock may pass the expiry of all keys, and
+// Routes returns the routes of a test bed. Sessions and the clock accept an expired key. The clock may pass the expiry of all keys;
 // clients must still be able to move the clock and end sessions.
 func (s *API) Routes() []httpkit.Route {
 	const get, post, put, remove = httpkit.Get, httpkit.Post, httpkit.Put, httpkit.Delete
