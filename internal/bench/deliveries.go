@@ -28,7 +28,7 @@ const (
 	besideHangs  = "To 30 of 50 endpoints while 20 hang, per second"
 	arrivalP50   = "Event to arrival at rest, p50, ms"
 	arrivalP99   = "Event to arrival at rest, p99, ms"
-	lostPatience = 20 * time.Second // if no delivery arrives for this long, the missing ones count as lost
+	lostPatience = 20 * time.Second // if no delivery arrives for this long, missing ones count as lost
 )
 
 func deliveries(l *lab) {

@@ -20,8 +20,8 @@ const (
 	sqlWriters = 8  // connections
 )
 
-// floor compares the service with the least work possible: its rows written by bare SQL, and an endpoint that only returns 202.
-// It also measures River and asynq with the program in internal/bench/peers.
+// floor compares the service with the least work possible: writing its rows with bare SQL, and an endpoint that only returns 202. It also
+// measures River and asynq with the program in internal/bench/peers.
 func floor(l *lab) {
 	program := l.build("internal/bench/peers", ".")
 	l.compare(append(l.programs(func(s service, got sample) { got.peerJobs(l, s) }),

@@ -60,7 +60,7 @@ func ownCPU() float64 {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
-// processes holds what /proc showed at one moment; on a system without /proc, all times are 0.
+// processes has the values of /proc at one moment. Without /proc, all times are 0.
 type processes struct {
 	children map[int][]int
 	used     map[int]float64 // CPU seconds, including ended children

@@ -1,4 +1,4 @@
-// Package access determines the service and the credentials to use, from flags, the environment, a context, or a running forgerun
+// Package access finds the service and the credentials to use. They come from flags, the environment, a context, or a running forgerun
 // dev.
 package access
 

@@ -30,7 +30,7 @@ const (
 // Others is the id of the command group for help, completion and similar commands.
 const Others = "others"
 
-// Commands are listed in the order in which a program adds them, most important first.
+// Help lists commands in the order that a program adds them, most important first.
 func init() { cobra.EnableCommandSorting = false }
 
 // Exit is an error with the program's exit code. If Err is nil, no error is printed.
