@@ -117,8 +117,7 @@ func TestClientStream(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, blocks[4].data, string(listed))
 
-	// A reader that resumes from the id of the position event gets all events. Ids are also valid as cursors; Last-Event-ID takes
-	// precedence.
+	// A reader that resumes from the id of the position event gets all events. Ids are also cursors; Last-Event-ID takes precedence.
 	require.Equal(t, blocks, th.open(clientStream, "Last-Event-ID", start.id).events(all...))
 	require.Equal(t, blocks[3:], th.open(clientStream+"?cursor="+blocks[2].id).events(all[3:]...))
 	require.Equal(t, blocks[4:], th.open(clientStream+"?cursor="+start.id, "Last-Event-ID", blocks[3].id).events(all[4:]...))

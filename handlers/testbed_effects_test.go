@@ -120,8 +120,7 @@ func TestStalledResponses(t *testing.T) {
 	testkit.Eventually(t, "it is recorded", func() bool { return !w.recorded().HungUp })
 }
 
-// A fault closes the service's side of a connection without announcing that in the response. Later requests on the connection have no
-// effect.
+// A fault closes the service's side of a connection unannounced. Later requests on the connection have no effect.
 func TestHalfClosedConnections(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).session().start()

@@ -189,8 +189,7 @@ func (l Limits) Schedule(body []byte) (job.ScheduleRequest, error) {
 	return req, nil
 }
 
-// SchedulePatch reads the body of a request to change a schedule, a JSON merge patch (RFC 7396). The value null removes an optional
-// member.
+// SchedulePatch reads a change to a schedule, a JSON merge patch (RFC 7396). null removes an optional member.
 func (l Limits) SchedulePatch(body []byte) (p job.SchedulePatch, err error) {
 	r := newReader(public, body, l)
 	defer r.done()

@@ -49,8 +49,8 @@ type entry struct {
 	Slug, Title, About, Action string
 	Code                       job.Code
 	Status                     int
-	Failure                    bool // it explains a failed job, not a refused request
-	Batch                      bool // it explains a batch outcome
+	Failure                    bool // the page is about a failed job, not a refused request
+	Batch                      bool // the page is about a batch outcome
 	Retryable                  bool
 	Stage                      job.Stage
 

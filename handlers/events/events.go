@@ -85,8 +85,7 @@ func (s *API) clientEvents(r *httpkit.Request) error {
 	return s.listEvents(r, from, true)
 }
 
-// listEvents sends a page of events. An endless list has a next cursor even on its last page, so that the client can poll for new
-// events.
+// listEvents sends a page of events. An endless list always has a next cursor, so that the client can poll for new events.
 func (s *API) listEvents(r *httpkit.Request, from source, endless bool) error {
 	cursor := r.Query("cursor")
 	if cursor != "" {

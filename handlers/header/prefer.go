@@ -28,8 +28,7 @@ var (
 	escaped    = regexp.MustCompile(`\\(.)`)
 )
 
-// ParsePrefer parses a Prefer header. If a preference occurs more than once, the first one counts. Parameters and malformed parts are
-// ignored.
+// ParsePrefer parses a Prefer header. The first of repeated preferences counts. Parameters and malformed parts are ignored.
 func ParsePrefer(header string) *Preferences {
 	if header == "" {
 		return &Preferences{}

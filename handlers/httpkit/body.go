@@ -306,8 +306,7 @@ func refusal(fctx *fasthttp.RequestCtx, err error) error {
 	return err
 }
 
-// readError maps fasthttp's errors to codes. The statuses 408 and 431 have no code of their own, so they use the code of malformed
-// requests.
+// readError maps fasthttp's errors to codes. The statuses 408 and 431 have no code, so they use the code of malformed requests.
 func readError(err error) error {
 	var timeout net.Error
 	var misframed conn.FramingError

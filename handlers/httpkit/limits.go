@@ -157,7 +157,7 @@ const pieceBytes = 16 << 10
 // Pieces returns the number of pieces in a body, rounded up.
 func Pieces(body []byte) int { return (len(body) + pieceBytes - 1) / pieceBytes }
 
-// FilteredCost is the number of requests that a filtered list counts as. A filter may scan up to 20,000 jobs.
+// FilteredCost is the cost of a filtered list in requests. A filter may scan up to 20,000 jobs.
 const FilteredCost = 10
 
 // DecodeLimits returns the limits for decoding submissions.

@@ -37,7 +37,7 @@ type Request struct {
 	Start   time.Time
 	Waited  time.Duration // time spent waiting for the client, which is not the service's latency
 	Caller  job.Caller
-	Claimed job.Caller        // caller of a refused request, for logs
+	Claimed job.Caller        // caller that authentication refused; Caller is zero then
 	Failed  *problem.Document // nil unless the response is a problem
 	Made    job.ID            // id of the created resource, stored with its idempotency key
 	Streams bool              // the connection is used by an event stream

@@ -215,8 +215,7 @@ func (rt *Route) Segments() []string {
 	return segments
 }
 
-// unmatched responds to requests without a route. It sends 204 to CORS preflights, 501 for unknown methods, and otherwise 404 or 405 with
-// Allow.
+// unmatched responds to requests without a route: with 204 to CORS preflights, 501 for unknown methods, otherwise 404 or 405.
 func (s *Kit) unmatched(c *fiber.Ctx, err error) error {
 	if c.Method() == otherMethod {
 		c.Response().Header.Del(fiber.HeaderAllow)

@@ -176,8 +176,7 @@ func (r *Request) logIgnored(message, value string) {
 		slog.String("action", r.Route.Action), slog.String("value", strconv.QuoteToASCII(header.Clip(value))))
 }
 
-// Complete sets the fields of req that do not come from its body. The correlation id of the headers has priority over the one in the
-// body.
+// Complete sets the fields of req that do not come from its body. A correlation id in the headers has priority over the body's.
 func (p Provenance) Complete(req *job.Request) {
 	req.Language, req.TraceParent = p.Language, p.TraceParent
 	if p.CorrelationID != "" {

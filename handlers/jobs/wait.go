@@ -10,8 +10,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// await waits until the function done returns true for the job. It returns nil if the client does not wait or the time is up. See
-// httpkit.Wait.
+// await waits until the function done returns true for the job. It returns nil if the client does not wait or the time is up.
 func (s *API) await(r *httpkit.Request, prefs *header.Preferences, id job.ID, done func(*job.Job) bool) (*job.Job, error) {
 	return httpkit.Wait(r, prefs, func(ctx context.Context) (*job.Job, error) {
 		return s.Jobs.Await(ctx, r.Caller.ClientID, id, done)

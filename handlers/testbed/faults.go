@@ -82,8 +82,7 @@ func operationOf(rt *httpkit.Route) string {
 // headerFault is the header that gives a request a fault.
 const headerFault = "ForgeRun-Fault"
 
-// findFault finds the fault for the request. It comes from an earlier request on the connection, from its header, or from the client's
-// rules.
+// findFault finds the fault for the request: of an earlier request on the connection, in its header, or by the client's rules.
 func (s *API) findFault(v *visit) error {
 	own := strings.HasPrefix(v.Route.Path, "/v1/testbed/")
 	if v.fault = v.pendingFault(own); v.fault != nil || v.Caller.ClientID.IsZero() || own {

@@ -10,8 +10,7 @@ import (
 	"text/tabwriter"
 )
 
-// sample maps figures, such as acceptedFigure, to one side's values in one round. Figures that do not apply to the side are
-// missing.
+// sample maps figures, such as acceptedFigure, to one side's values in one round. It lacks figures that do not apply to the side.
 type sample map[string]float64
 
 func (s sample) String() string {

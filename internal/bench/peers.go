@@ -42,8 +42,7 @@ func (got sample) peer(l *lab, program, name string, runs ...string) {
 	}
 }
 
-// readPeer reads the program's output, one line per phase. It records cpu, the CPU time of the program and the servers, for the phase
-// "sustained".
+// readPeer reads the program's output, one line per phase. cpu is the CPU time of program and servers in the phase "sustained".
 func (got sample) readPeer(out io.Reader, cpu float64) error {
 	names := map[string]string{"insert": acceptedFigure, "batch": batchFigure, "drain": drainFigure, "sustained": sustainedFigure}
 	for lines := json.NewDecoder(out); lines.More(); {

@@ -152,8 +152,7 @@ func largeTable(l *lab) {
 	}, largeAccepted, largeSustained, largeRead)
 }
 
-// table measures the figures of largeTable. It reads random jobs that the client created before the time `before`. It leaves no unfinished
-// job.
+// table measures the figures of largeTable. It reads random jobs that the client created before `before`, and leaves no unfinished job.
 func (got sample) table(sys system, before time.Time) {
 	sys.sleep(quiet)
 	got[largeSustained], _ = sys.sustained()
