@@ -18,18 +18,18 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// ErrSignature is returned for a message that is forged, changed or too old. Answer 401 to it. Other errors mean that the verification
-// was impossible, for example because the keys could not be read. Answer 503 then, and the message is sent again.
+// ErrSignature is returned for a message that is forged, changed or too old. Answer 401 to it. Other errors mean that the verification was
+// impossible, for example because the keys could not be read. Then answer 503: the service sends the message again.
 var ErrSignature = errors.New("client: the message signature is invalid or too old")
 
 // A Verifier checks webhook deliveries and callbacks as described in docs/reference/webhooks.md. Verify checks with Secret, with Keys, or
 // with both, depending on which are set. A Verifier is safe for concurrent use.
 type Verifier struct {
-	// Secret of the webhook: whsec_... Callbacks have none. Do not keep a Verifier in an unexported field, see Config.
+	// Secret of the webhook: whsec_... Callbacks have none. Do not keep a Verifier in an unexported field: fmt would print the secret.
 	Secret string
-	// Keys returns a published key: Client.Directory().Key.
+	// Keys returns the public key with this id. Set it to Client.Directory().Key.
 	Keys func(keyID string) (ed25519.PublicKey, error)
-	// URL is the registered URL, not one rewritten by a proxy; required with Keys. It is normalized like the service's signed URL.
+	// URL is the registered URL, not one rewritten by a proxy; required with Keys.
 	URL string
 	Now func() time.Time // nil: time.Now
 }
@@ -45,7 +45,7 @@ func (v Verifier) LogValue() slog.Value { return slog.StringValue(v.String()) }
 
 const (
 	maxAge     = 5 * time.Minute // of a message, by its webhook-timestamp
-	clockSkew  = time.Minute     // allowed clock difference for created and expires
+	clockSkew  = time.Minute     // allowed clock difference for a signature's created and expires times
 	maxEntries = 16              // maximum number of signatures to try
 )
 
@@ -59,15 +59,15 @@ func (v *Verifier) now() time.Time {
 // Verify checks a request and returns its message. The error is ErrSignature unless the verification was impossible. Verify needs the
 // original bytes, so the body must not have been read before.
 //
-// With Secret it checks the HMAC of Standard Webhooks, and that the message is at most five minutes old. Only the service and the
-// webhook's owner know the secret, so the message belongs to that webhook. The HMAC protects the body, webhook-id and webhook-timestamp,
-// but no ce- header. In binary content mode these fields of the message are ce- headers: EventID, Name, Source, Subject, Time, Sequence
-// and JobID. A proxy can change them. Decide by Data, or set Keys too.
+// With Secret it checks the HMAC of Standard Webhooks, and that the message is at most five minutes old. Only the service and the webhook's
+// owner know the secret, so the message belongs to that webhook. The HMAC protects the body, webhook-id and webhook-timestamp, but no ce-
+// header. In binary content mode these fields of the message are ce- headers: EventID, Name, Source, Subject, Time, Sequence and JobID. A
+// proxy can change them. Trust only Data, or set Keys too.
 //
 // With Keys it checks a signature of RFC 9421. The signature must be current, match, and cover the method, the URL, the body (by
-// Content-Digest), Content-Type, webhook-id and every ce- header. It proves that the service sent the message to this URL, but not for
-// which client: every client of the service can use your URL as a callback and choose an event's data. For a webhook, set Secret, alone
-// or with Keys. For a callback, which has no secret, set Keys, and check that you submitted the job JobID before you act.
+// Content-Digest), Content-Type, webhook-id and every ce- header. It proves that the service sent the message to this URL. It does not
+// prove for which client: any client can use your URL as a callback and choose the data of events. For a webhook, set Secret, alone or with
+// Keys. For a callback, set Keys, and check that you submitted the job with this JobID before you act.
 func (v *Verifier) Verify(r *http.Request) (*WebhookMessage, error) {
 	switch {
 	case v.Secret == "" && v.Keys == nil:
@@ -125,7 +125,7 @@ func (v *Verifier) verifySecret(header http.Header, body []byte) error {
 	for i, entry := range strings.Fields(strings.Join(header.Values("Webhook-Signature"), " ")) {
 		encoded, known := strings.CutPrefix(entry, "v1,")
 		if !known || i >= maxEntries {
-			continue // another kind of signature
+			continue // an unknown version, or too many signatures
 		}
 		given, err := base64.StdEncoding.DecodeString(encoded)
 		if err == nil && hmac.Equal(given, want) {
@@ -160,7 +160,7 @@ func (v *Verifier) verifyKey(method string, header http.Header, body []byte) err
 	return err
 }
 
-// maxFields limits the length of structured fields from outside.
+// maxFields is the maximum length of a structured field, in bytes.
 const maxFields = 16 << 10
 
 // dictionary parses all lines of a field as a dictionary of structured fields (RFC 9651).
@@ -197,7 +197,6 @@ func parameter[T any](list httpsfv.InnerList, name string) (T, bool) {
 	return typed, ok
 }
 
-// verifyInput checks the signature described by a member of Signature-Input.
 func (v *Verifier) verifyInput(m message, member httpsfv.Member, signature []byte) error {
 	input, ok := member.(httpsfv.InnerList)
 	if !ok {
@@ -299,7 +298,7 @@ func (m message) component(name string) (string, error) {
 }
 
 // signedURI normalizes a URL as the service does for signing: scheme and host in lower case, no default port, the path / if there is none,
-// no fragment, ASCII only. It returns an invalid URL unchanged; no signature covers such a URL.
+// no fragment, ASCII only. It returns an invalid URL unchanged. No signature matches such a URL.
 func signedURI(target string) string {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" {

@@ -58,7 +58,7 @@ func TestVerifyRefusesWithTheSecret(t *testing.T) {
 	}
 }
 
-// Dots separate the signed id, time and body. An id with dots could shift them, so Verify refuses it.
+// Dots separate the signed id, time and body. With dots in the id, part of the body could be taken for the time. Verify refuses such ids.
 func TestVerifyRefusesShiftedParts(t *testing.T) {
 	t.Parallel()
 	key := []byte("0123456789abcdef0123456789abcdef")
@@ -92,7 +92,6 @@ func TestVerifyStandardWebhooks(t *testing.T) {
 	require.ErrorIs(t, second(v.Verify(d.request())), client.ErrSignature, "signed, but not a CloudEvent")
 }
 
-// signer signs as ForgeRun does, with possible deviations.
 type signer struct {
 	key        ed25519.PrivateKey
 	components []string

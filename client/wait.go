@@ -18,9 +18,8 @@ const (
 	earlyPolls  = 3 // a new job may not be found by the first polls
 )
 
-// Wait polls a job until it is final, in any state: a failed job is not an error. It polls as often as the service advises, and continues
-// while the service is unavailable, so set a deadline in the context. It retries three times if the job is not found, because the job may
-// be new.
+// Wait polls a job until it is final. A failed job is not an error. It polls as often as the service advises. It continues while the
+// service is unavailable, so set a deadline in the context. It retries three times if the job is not found, because the job may be new.
 //
 // IfNoneMatch is ignored: Wait sends its own tags.
 //
@@ -34,7 +33,6 @@ func (c *Client) WaitBatch(ctx context.Context, id string, options ...Option) (*
 	return awaitFinal(ctx, c, options, func(options []Option) (*Batch, error) { return c.Batch(ctx, id, options...) })
 }
 
-// ending is a resource that can be awaited.
 type ending interface {
 	*Job | *Batch
 	Final() bool
@@ -46,7 +44,7 @@ func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read
 	if s.err != nil {
 		return nil, s.err
 	}
-	var etag string // "" with PreferWait: progress changes the tag, so the service would not delay its response
+	var etag string // "" with PreferWait: with a tag, the service would respond to every change of the progress
 	var advised time.Duration
 	for polls, failures := 1, 0; ; polls++ {
 		sent := c.now()
@@ -101,9 +99,8 @@ func (c *Client) jitter(wait time.Duration) time.Duration {
 // times and waits for Outcome.RetryDelay in between. Each submission is a new job with a new idempotency key. Run returns the last job,
 // in whatever state it ended.
 //
-// With an error it returns the last submitted job, if any. If the end of that job is unknown, the job has only the data of the response
-// to its submission, including JobID. The option IdempotencyKey only applies to the first submission. A DEFERRED job is resubmitted to
-// run at once.
+// With an error it returns the last submitted job, if any. If waiting failed, that job has only JobID, State and CreatedAt. The option
+// IdempotencyKey only applies to the first submission. A DEFERRED job is resubmitted to run at once.
 func (c *Client) Run(ctx context.Context, job JobRequest, options ...Option) (*Job, error) {
 	s := gather(options)
 	if s.err != nil {
@@ -150,7 +147,7 @@ func (c *Client) submitAndWait(ctx context.Context, job JobRequest, prefer time.
 	return ended, nil
 }
 
-// newIdempotencyKey removes the key of the previous submission.
+// newIdempotencyKey removes the old key, so that Submit creates a new one.
 func newIdempotencyKey(s *settings) { s.header.Del("Idempotency-Key") }
 
 // Waits between tries, and after failed polls.
@@ -167,8 +164,7 @@ const (
 	never
 )
 
-// retry calls `do` with the number of the try (from 1) until it succeeds or `next` refuses another try. `next` also returns the wait
-// between tries.
+// retry calls `do` with the number of the try (from 1) until it succeeds or `next` refuses another try.
 func (c *Client) retry(ctx context.Context, r *request, do func(try int) error, next func(err error, try int) (time.Duration, bool)) error {
 	for try := 1; ; try++ {
 		err := do(try)
@@ -189,7 +185,6 @@ func (c *Client) retry(ctx context.Context, r *request, do func(try int) error, 
 	}
 }
 
-// again decides whether a failed request is retried, and after which wait.
 func (c *Client) again(ctx context.Context, r *request, err error, try int) (time.Duration, bool) {
 	if try >= c.maxTries || r.repeat == never || ctx.Err() != nil {
 		return 0, false
@@ -239,7 +234,6 @@ func transient(err error) (status int, asked time.Duration, passing bool) {
 	return status, asked, passing
 }
 
-// backoff returns an exponential wait, of which up to half is subtracted at random.
 func (c *Client) backoff(first, longest time.Duration, try int) time.Duration {
 	whole := exponential(first, longest, try)
 	return whole/2 + time.Duration(c.rand()*float64(whole/2))

@@ -24,13 +24,13 @@ func (w Webhook) Format(f fmt.State, _ rune) { format(f, w) }
 // LogValue returns String.
 func (w Webhook) LogValue() slog.Value { return slog.StringValue(w.String()) }
 
-// RedeliverSince sends again the deliveries that failed since a time. Start with cursor "". While the response has a NextCursor, call it
-// again with that cursor.
+// RedeliverSince sends again the deliveries that failed since a time. Start with cursor "". While the response has a NextCursor, call
+// RedeliverSince again with that cursor.
 func (c *Client) RedeliverSince(ctx context.Context, webhookID string, from time.Time, cursor string, options ...Option) (*Replay, error) {
 	return c.replay(ctx, webhookID, "redeliver", from, cursor, options)
 }
 
-// Replay is like RedeliverSince, and also sends events since then that match the webhook now and were never delivered to it.
+// Replay is like RedeliverSince, and also sends matching events that the webhook never got.
 func (c *Client) Replay(ctx context.Context, webhookID string, from time.Time, cursor string, options ...Option) (*Replay, error) {
 	return c.replay(ctx, webhookID, "replay", from, cursor, options)
 }
@@ -39,8 +39,8 @@ func (c *Client) replay(ctx context.Context, webhookID, what string, from time.T
 	return fetch[Replay](ctx, c, post(options, "webhooks", webhookID, what).with(SinceRequest{from.UTC(), cursor}))
 }
 
-// WebhookMessage is a delivery in either content mode. Verifier.Verify returns it. In binary mode EventID, Name, Source, Subject (and so
-// JobID), Time, Sequence and WorkKind come from ce- headers, which only a Verifier with Keys protects.
+// WebhookMessage is a delivery in either content mode. Verifier.Verify returns it. In binary mode all fields except WebhookID, ContentType,
+// Data and ReceivedAt come from ce- headers. Only a Verifier with Keys protects these.
 type WebhookMessage struct {
 	WebhookID   string // webhook-id of the delivery, the same on each try
 	EventID     string // ce-id
@@ -55,8 +55,8 @@ type WebhookMessage struct {
 	ReceivedAt  time.Time // when this program read the message
 }
 
-// ParseDelivery parses a delivery's CloudEvent in binary or structured mode, without verifying it. Use it for messages that were verified
-// before; receivers use Verifier.Verify.
+// ParseDelivery parses a delivery's CloudEvent in binary or structured mode, without verifying it. Use it only for messages that are
+// already verified. Receivers use Verifier.Verify.
 func ParseDelivery(header http.Header, body []byte) (*WebhookMessage, error) {
 	m := &WebhookMessage{WebhookID: header.Get("Webhook-Id"), ContentType: header.Get("Content-Type"), Data: body, ReceivedAt: time.Now()}
 	attribute := func(name string) string { return header.Get("Ce-" + name) }
@@ -92,8 +92,7 @@ func (m *WebhookMessage) JobID() string {
 	return ""
 }
 
-// Outcome decodes the data as an outcome document. All messages about jobs and batches have one. The caller should log Warnings, as for
-// ParseOutcome.
+// Outcome decodes the data as an outcome document. All messages about jobs and batches have one. Log the outcome's Warnings.
 func (m *WebhookMessage) Outcome() (*Outcome, error) {
 	return parseOutcome(m.ContentType, m.Data, m.ReceivedAt)
 }
@@ -136,8 +135,8 @@ type Directory struct {
 	c      *Client
 	mu     sync.Mutex // not held during a request
 	keys   map[string]ed25519.PublicKey
-	read   time.Time     // when keys was read
-	next   time.Time     // time of the next allowed read
+	read   time.Time
+	next   time.Time
 	err    error         // of the latest read
 	asking chan struct{} // closed when the current read ends; nil if there is none
 }
@@ -145,8 +144,8 @@ type Directory struct {
 // Directory returns a directory of the service's keys. The keys are only as safe as the connection, so the client's URL should be https.
 func (c *Client) Directory() *Directory { return &Directory{c: c} }
 
-// Key returns a key from the cache, or requests the keys if it is missing or five minutes old. Concurrent calls share a request. If the
-// service is unavailable, known keys stay valid for an hour.
+// Key returns a cached key. If the key is missing or the cache is five minutes old, it requests the keys. Concurrent calls share a request.
+// If the service is unavailable, known keys stay valid for an hour.
 func (d *Directory) Key(keyID string) (ed25519.PublicKey, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
