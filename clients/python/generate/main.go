@@ -40,8 +40,7 @@ func main() {
 	}
 }
 
-// generator writes a declaration for each schema. A declaration may refer to a later one, because Python does not evaluate annotations, and
-// aliases are written as strings.
+// generator writes a declaration for each schema.
 type generator struct {
 	schemas node
 	out     strings.Builder
@@ -60,7 +59,6 @@ func generate(document []byte) (string, error) {
 	return g.out.String(), nil
 }
 
-// declare writes a class for an object with members, and an alias for anything else.
 func (g *generator) declare(name string, schema node) {
 	if members := g.flat(schema); len(members) > 0 {
 		g.class(name, schema, members)
@@ -107,8 +105,7 @@ type property struct {
 	required bool
 }
 
-// flat returns the members of an object, including those of all parts of an
-// allOf. It returns none for other schemas.
+// flat returns the members of an object, including those of all parts of an allOf.
 func (g *generator) flat(schema node) (members []property) {
 	required := map[string]bool{}
 	var gather func(node)
@@ -219,7 +216,6 @@ func (g *generator) named(hint, kind string, schema node) string {
 	return "Any"
 }
 
-// literal returns a Literal type with the values in Python syntax.
 func literal(values []node) string {
 	var all []string
 	for _, value := range values {
@@ -237,7 +233,6 @@ func literal(values []node) string {
 	return "Literal[" + strings.Join(all, ", ") + "]"
 }
 
-// exported converts a member name to CamelCase, for use in a type name.
 func exported(name string) string {
 	var text strings.Builder
 	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return r == '_' || r == '-' }) {
