@@ -24,7 +24,6 @@ var files embed.FS
 // Prefix is the path of the console's files. The page itself is at /.
 const Prefix = "/console/"
 
-// policy lets the page connect only to this listener and run only scripts from the binary.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -58,7 +57,7 @@ func Handler() http.Handler {
 	})
 }
 
-// load reads all files. It adds a preload link for each module to the page, so that browsers load the modules in parallel.
+// load adds a preload link for each module to the page, so that browsers load the modules in parallel.
 func load(from fs.FS) (map[string]asset, error) {
 	bodies := map[string][]byte{}
 	var modules strings.Builder

@@ -39,7 +39,7 @@ func TestPolicy(t *testing.T) {
 	require.NotRegexp(t, `(?i)(src|href)="(/|https?:)`, page, "URLs are relative, because a proxy may add a prefix")
 }
 
-// All imported modules exist and are listed in the page. No module converts text to HTML or code.
+// No module converts text to HTML or code.
 func TestModules(t *testing.T) {
 	t.Parallel()
 	assets, err := load(files)
