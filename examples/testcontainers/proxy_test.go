@@ -39,7 +39,6 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// startProxy starts a proxy in front of a server on this machine and returns the address of the proxy.
 func startProxy(t *testing.T, server string) string {
 	t.Helper()
 	at, err := url.Parse(server)

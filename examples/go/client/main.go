@@ -64,14 +64,13 @@ func run(ctx context.Context) error {
 	return errors.Join(append(gaveUp, taken.await(ctx, ids))...)
 }
 
-// ends stores the jobs whose end a delivery has reported.
+// ends remembers which jobs have ended, according to deliveries.
 type ends struct {
 	mu    sync.Mutex
 	known map[string]bool // ids of deliveries
 	jobs  map[string]bool
 }
 
-// receive registers a webhook of this process.
 func receive(ctx context.Context, c *client.Client) (*ends, func(), error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -83,11 +82,12 @@ func receive(ctx context.Context, c *client.Client) (*ends, func(), error) {
 	}
 	e := &ends{known: map[string]bool{}, jobs: map[string]bool{}}
 	server := &http.Server{Handler: e.handler(client.Verifier{Secret: hook.Secret}), ReadTimeout: time.Minute}
-	go func() { _ = server.Serve(listener) }() // it runs until it is closed
+	go func() { _ = server.Serve(listener) }()
 	return e, func() { _ = server.Close() }, nil
 }
 
-// register creates a webhook. Only the first response shows the secret: if it was lost, another webhook replaces this one.
+// register creates a webhook. Only the response to the first request contains the secret. If that response is lost, register creates
+// another webhook.
 func register(ctx context.Context, c *client.Client, url string) (hook *client.Webhook, err error) {
 	for range 5 {
 		hook, err = c.CreateWebhook(ctx, client.WebhookRequest{URL: url, Events: []string{"job.succeeded", "job.failed"}})
@@ -125,7 +125,6 @@ func (e *ends) handler(v client.Verifier) http.HandlerFunc {
 	}
 }
 
-// await waits until deliveries have reported the ends of all jobs.
 func (e *ends) await(ctx context.Context, ids []string) error {
 	const look = 50 * time.Millisecond
 	for _, id := range ids {

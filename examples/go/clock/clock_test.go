@@ -49,7 +49,7 @@ func TestResultIsGone(t *testing.T) {
 	requireCode(t, err, "RFA_RESULT_GONE")
 }
 
-// If an attempt fails with a retryAfter of a day, ForgeRun retries the job a day later.
+// If a failure asks for a retry after a day, ForgeRun retries the job a day later.
 func TestRetryOfTomorrow(t *testing.T) {
 	_, c := register(t)
 	request := client.JobRequest{Type: client.Execute, WorkKind: client.KindCustom, AutoRetry: true,
@@ -92,7 +92,7 @@ func TestDeliveryIsGivenUp(t *testing.T) {
 	}
 }
 
-// register creates a client for one test. Its key is valid from the current time of the moved clock.
+// register creates a client for one test. The lifetime of its key begins now, by the moved clock.
 func register(t *testing.T) (id string, c *client.Client) {
 	t.Helper()
 	if os.Getenv("FORGERUN_URL") == "" {

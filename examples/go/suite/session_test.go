@@ -8,7 +8,6 @@ import (
 	"github.com/forgerun/forgerun/forgeruntest"
 )
 
-// newClient returns a client whose requests forgeruntest judges.
 func newClient(t *testing.T, s *forgeruntest.Service) *client.Client {
 	t.Helper()
 	c, err := client.New(client.Config{URL: s.URL, Key: s.Key, HTTP: &http.Client{Transport: s.Transport(nil)}})

@@ -15,7 +15,7 @@ import (
 type work struct {
 	mu    sync.Mutex
 	began map[string]time.Time // when each job began, by its id
-	known map[string]string    // ids of jobs by name; a repeated submission has the same name
+	known map[string]string    // job ids by idempotency key or unique name
 }
 
 // submit creates a job, or returns the existing job with the same name. With an empty name it always creates a job.
@@ -42,7 +42,7 @@ func (w *work) done(id string) (done, exists bool) {
 	return exists && time.Since(began) >= takes, exists
 }
 
-// state returns the text for a running or an ended job. If there is no such job, it sends 404.
+// state returns running or ended, depending on the job. If there is no such job, it sends 404.
 func (w *work) state(rw http.ResponseWriter, id, running, ended string) (state string, ok bool) {
 	done, exists := w.done(id)
 	if !exists {
@@ -70,7 +70,6 @@ func answer(rw http.ResponseWriter, status int, format string, of ...any) {
 	_, _ = fmt.Fprintf(rw, format, of...) //nolint:gosec // JSON with names that clients chose
 }
 
-// origin returns the address of the server as the client sees it.
 func origin(r *http.Request) string { return "http://" + r.Host }
 
 // plain is an API that uses only standards (RFC 9110): 202, Location, Retry-After, ETag, and Idempotency-Key.

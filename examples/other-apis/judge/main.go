@@ -40,7 +40,7 @@ type client struct {
 
 // tally is the result of all runs of a client for one rule.
 type tally struct {
-	kept, broken int // numbers of runs that kept and broke the rule
+	kept, broken int
 	first        string
 	evidence     verdict.Evidence // from the first run that broke the rule
 }
@@ -98,7 +98,6 @@ func judge(forgerun string, parallel int) error {
 	return failed
 }
 
-// run runs the client once, against a new server, and reads the verdict.
 func (c *client) run(forgerun, profile string, seed int, file string) (v verdict.Verdict, finished bool, err error) {
 	server := httptest.NewServer(apis.Handler())
 	defer server.Close()
@@ -123,7 +122,6 @@ func (c *client) run(forgerun, profile string, seed int, file string) (v verdict
 	return document.Sessions[0], !failed, nil
 }
 
-// add counts the result of a run.
 func (c *client) add(v verdict.Verdict, finished bool, run string) {
 	c.runs++
 	if finished {
@@ -147,7 +145,6 @@ func (c *client) add(v verdict.Verdict, finished bool, run string) {
 	}
 }
 
-// print prints the table, and one piece of evidence for each broken rule.
 func print(clients []*client) {
 	var columns []string
 	for _, id := range verdict.StandardIDs() {
@@ -184,7 +181,6 @@ func (t *tally) cell() string {
 	return ""
 }
 
-// sentence describes the evidence in one line.
 func sentence(e verdict.Evidence) string {
 	text := ""
 	if e.Before != nil {
@@ -193,7 +189,6 @@ func sentence(e verdict.Evidence) string {
 	return text + e.Found
 }
 
-// version returns the version of an installed library.
 func version(name string) string {
 	module, _ := os.ReadFile("go/go.mod") // if the file is missing, no version is found
 	if found := regexp.MustCompile(regexp.QuoteMeta(name) + ` v(\S+)`).FindSubmatch(module); found != nil {

@@ -147,7 +147,6 @@ func bytesOf(d *httpsfv.Dictionary, name string) ([]byte, bool) {
 	return b, ok
 }
 
-// readKeys parses the key directory, a JSON Web Key Set.
 func readKeys(directory []byte) (map[string]ed25519.PublicKey, error) {
 	var jwks struct {
 		Keys []struct{ Kty, Crv, Kid, X string }

@@ -1,4 +1,4 @@
-// Azcore exports a resource and changes it, like clients of Azure Resource Manager, with the poller of
+// Azcore exports and changes a resource, as clients of Azure Resource Manager do, with the poller of the Azure SDK for Go:
 // https://pkg.go.dev/github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime#Poller.
 package main
 
