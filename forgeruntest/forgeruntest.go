@@ -30,10 +30,10 @@ import (
 
 // Options configure a session.
 type Options struct {
-	Target  string   // server to test against through a proxy; "": FORGERUN_TARGET, or the ForgeRun at FORGERUN_URL
+	Target  string   // server under test, which the client calls through a proxy; "": FORGERUN_TARGET, or the ForgeRun at FORGERUN_URL
 	API     string   // description of the target's API: see "forgerun verdict --help"; "": FORGERUN_API, or only the standards
 	Profile string   // profile of faults; "": FORGERUN_PROFILE, or "default"; "none": no faults
-	Seed    int64    // random seed of the faults; 0: 1
+	Seed    int64    // random seed of the faults; 0 means 1
 	Rules   []string // rules to judge; nil: all that apply
 	Strict  bool     // broken rules that say "should" also fail the test; FORGERUN_STRICT=1 does the same
 }
@@ -48,9 +48,9 @@ type Service struct {
 
 const patience = 30 * time.Second // for requests about the session
 
-// Start begins a session and judges it when the test and its subtests have ended. Tests may run in parallel. If "forgerun verdict" runs
-// the tests, that command judges the sessions, and a request counts for its test only if the client uses [Service.Transport]. Start skips
-// the test if no server is configured.
+// Start begins a session and judges it when the test and its subtests have ended. Tests may run in parallel. If "forgerun verdict" runs the
+// tests, that command judges the sessions. Then a request counts for its test only if the client uses [Service.Transport]. Start skips the
+// test if no server is configured.
 func Start(t testing.TB, o Options) *Service {
 	t.Helper()
 	o.Target, o.API = cmp.Or(o.Target, os.Getenv("FORGERUN_TARGET")), cmp.Or(o.API, os.Getenv("FORGERUN_API"))
@@ -63,7 +63,7 @@ func Start(t testing.TB, o Options) *Service {
 	var err error
 	switch {
 	case o.Target != "":
-		s, judge, err = before(t, o)
+		s, judge, err = startProxy(t, o)
 	case at != "":
 		s, judge, err = register(t.Context(), at)
 	default:
@@ -100,8 +100,8 @@ func (l labelled) RoundTrip(r *http.Request) (*http.Response, error) {
 	return l.base.RoundTrip(r)
 }
 
-// before starts a proxy in front of the target, in this process. It returns the proxy, and a client for the proxy's session API.
-func before(t testing.TB, o Options) (*Service, *client.Client, error) {
+// startProxy starts a proxy for the target in this process. It returns the proxy, and a client for the proxy's session API.
+func startProxy(t testing.TB, o Options) (*Service, *client.Client, error) {
 	target, err := url.Parse(o.Target)
 	if err != nil || target.Scheme != "http" && target.Scheme != "https" || target.Host == "" || strings.Trim(target.Path, "/") != "" {
 		return nil, nil, fmt.Errorf("the target %q must be an address without a path, such as http://127.0.0.1:3000", o.Target)
@@ -149,7 +149,7 @@ func register(ctx context.Context, at string) (*Service, *client.Client, error) 
 	return &Service{URL: at, Key: key.APIKey}, anybody.WithKey(key.APIKey), nil
 }
 
-// begin starts the session. It ends and judges the session when the test ends.
+// begin also ends and judges the session when the test ends.
 func (o Options) begin(t testing.TB, judge *client.Client) error {
 	profile := cmp.Or(o.Profile, os.Getenv("FORGERUN_PROFILE"), "default")
 	if profile == "none" {
@@ -181,7 +181,6 @@ func (o Options) begin(t testing.TB, judge *client.Client) error {
 	return nil
 }
 
-// inWords describes a broken rule: the first mistake, the requests involved, and a quote from the standard.
 func inWords(r *client.RuleResult) string {
 	first := r.Evidence[0]
 	lines := []string{fmt.Sprintf("%s: %s", r.Rule, r.Title), first.Found + " " + first.Expected}
