@@ -20,7 +20,6 @@ const answersFile = "testdata/answers.txt"
 
 var update = flag.Bool("update", false, "write "+answersFile)
 
-// shownHeaders are the headers that depend on the resource.
 var shownHeaders = []string{"Location", "Link", "Content-Type", "Content-Language", "ETag", "Retry-After", "Vary", "Cache-Control"}
 
 // scenes are the database states in which TestAnswers requests the routes. If below is set, only GET requests under that path are sent.

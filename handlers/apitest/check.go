@@ -62,10 +62,10 @@ func (d *Document) Verify(method, escapedPath string, res *http.Response, body [
 	return errors.Join(wrong...)
 }
 
-// response returns the documented response for a status, or an empty place if there is none. The extension x-any-request documents
-// responses of all paths, but its 404 applies only to unknown paths and its 405 only to methods that a known path lacks.
+// response returns the documented response for a status, or an empty place if there is none. x-any-request documents responses of all
+// paths. Its 404 is only for unknown paths, its 405 only for unsupported methods of known paths.
 func (d *Document) response(method, escapedPath, status string) place {
-	found, least := "", math.MaxInt // least: number of parameters in the path found
+	found, least := "", math.MaxInt // the matching path with the fewest parameters wins
 	for template := range as[object](d.root["paths"]) {
 		if n := strings.Count(template, "{"); n < least && matches(template, escapedPath) {
 			found, least = template, n

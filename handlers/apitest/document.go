@@ -42,11 +42,11 @@ type document struct {
 }
 
 const (
-	home       = "https://apitest.invalid/document" // URL of the document in the schema compiler
+	home       = "https://apitest.invalid/document" // the schema compiler needs a URL for the document; nothing requests it
 	anyRequest = "/.any-request"                    // path for the responses of x-any-request
 )
 
-// parsed maps the digest of each text to a func() (*document, error) that parses it once.
+// parsed caches documents by the digest of their text; sync.OnceValues parses each only once.
 var parsed sync.Map
 
 func parseDocument(text []byte) (*document, error) {
@@ -64,7 +64,6 @@ func parseDocument(text []byte) (*document, error) {
 	return d, errors.Join(err, json.Unmarshal(plain, &d.root), d.compiler.AddResource(home, root))
 }
 
-// simplify expands shorthands, so that Verify and Requests need not handle them.
 func (d *document) simplify() {
 	d.moveRefs(d.root)
 	paths := as[object](d.root["paths"])
@@ -78,8 +77,7 @@ func (d *document) simplify() {
 	}
 }
 
-// moveRefs moves each $ref with siblings into allOf, because flat ignores the siblings. It inlines references to parameters and request
-// bodies.
+// flat ignores members beside a $ref, so moveRefs moves such a $ref into allOf. It also inlines parameters and request bodies.
 func (d *document) moveRefs(value any) any {
 	switch value := value.(type) {
 	case object:
@@ -110,7 +108,7 @@ func (d *document) find(ref string) any {
 	return value
 }
 
-// schema returns the schema at a JSON Pointer that starts with #. It panics if the schema does not exist.
+// schema panics if there is no schema at the JSON Pointer, which starts with #.
 func (d *document) schema(pointer string) *jsonschema.Schema {
 	if known, ok := d.compiled.Load(pointer); ok {
 		return known.(*jsonschema.Schema)
@@ -122,7 +120,6 @@ func (d *document) schema(pointer string) *jsonschema.Schema {
 	return s
 }
 
-// place is an object of the document and its JSON Pointer.
 type place struct {
 	pointer string
 	object  object

@@ -22,13 +22,12 @@ type Request struct {
 	Header                               http.Header
 	In                                   string // where the value is: "path", "query", "header" or "body"
 	At                                   string // name of the parameter, or JSON Pointer into the body
-	Value                                string // the value, as text or as JSON
-	Allowed                              bool   // whether the document allows it
+	Value                                string
+	Allowed                              bool
 }
 
-// Requests returns requests with one hostile value each, for every parameter, member and element of every operation. If edges is true,
-// it also tries the values at and around each limit of a schema. The rest of each request comes from the document's examples or is
-// minimal; fill returns values for path parameters.
+// Requests returns requests that each contain one hostile value, for every place in every operation. If edges is true, it also tries the
+// values at and around each limit of a schema. All other values come from examples or are minimal. fill returns values for path parameters.
 func Requests(t testing.TB, text []byte, edges bool, fill func(operation, parameter string) string) []Request {
 	t.Helper()
 	w := &walker{document: New(t, text).document, edges: edges, seen: map[string]bool{}}
@@ -52,8 +51,8 @@ type walker struct {
 	fill  func(parameter string) string
 	base  Request // valid request for the current operation
 	body  *jsonschema.Schema
-	seen  map[string]bool // keys of the references and parameters seen so far
-	turn  int             // counter that selects values which not every place needs
+	seen  map[string]bool // names of $refs and parameters whose values were already tried
+	turn  int             // counter for taking turns: some values are tried only in some places
 	all   []Request
 }
 
@@ -136,8 +135,8 @@ func (w *walker) some(values []string) (some []string) {
 	return some
 }
 
-// node adds requests with various values for a part of the body. The function wrap puts a value for that part into a complete body.
-// Members of a named schema are varied only in the first place that uses it.
+// node adds requests with various values for a part of the body. wrap returns a complete body with this value in that part. If several
+// places share a schema, node varies its members only in the first place.
 func (w *walker) node(of any, at string, wrap func(value string) string) {
 	s := w.flat(of)
 	for _, value := range w.valuesOf(s) {
@@ -184,14 +183,14 @@ func allows(schema *jsonschema.Schema, value string) bool {
 	return json.Unmarshal([]byte(value), &decoded) == nil && schema.Validate(decoded) == nil
 }
 
-// isStorable reports whether Postgres can store text, plain or JSON: valid UTF-8 without NUL, also in its escaped form.
+// isStorable reports whether Postgres can store text: it must be UTF-8, without NUL or \u0000.
 func isStorable(text string) bool {
 	return utf8.ValidString(text) && !strings.Contains(text, "\x00") && !strings.Contains(text, `\u0000`)
 }
 
-// Problem returns what is wrong with the response to the request, or "". A response is wrong if it is an internal error or contradicts
-// the document: it accepts a forbidden value, refuses an allowed one, or does not name the refused one. The function finer reports
-// whether the document's prose forbids the value.
+// Problem returns what is wrong with the response to the request, or "". A 5xx status is wrong. So is a response that accepts a forbidden
+// value, refuses an allowed one, or does not name the value that it refuses. finer reports whether only the document's text, not its
+// schema, forbids the value.
 func (r *Request) Problem(status int, body string, finer func(*Request) bool) string {
 	var refusal struct {
 		Violations []struct{ Pointer, Parameter *string }

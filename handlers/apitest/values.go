@@ -18,7 +18,7 @@ func as[T any](value any) T {
 
 func names(o object) []string { return slices.Sorted(maps.Keys(o)) }
 
-// flat returns the keywords of a schema, merged with those of its $ref and its allOf.
+// flat merges a schema with its $ref and its allOf.
 func (d *document) flat(of any) object {
 	own := as[object](of)
 	if ref := as[string](own["$ref"]); ref != "" {
@@ -49,7 +49,6 @@ func parse(s object, text string) string {
 	return asJSON(text)
 }
 
-// objectWith returns an object with the required members and one more.
 func (d *document) objectWith(s object, name, value string) string {
 	members := map[string]json.RawMessage{}
 	for _, required := range as[[]any](s["required"]) {
@@ -101,7 +100,6 @@ func (d *document) repeated(s object, n float64) string {
 	return "[" + strings.Join(slices.Repeat([]string{d.sample(d.flat(s["items"]))}, int(max(0, n))), ",") + "]"
 }
 
-// escape writes a token of a JSON Pointer.
 func escape(token string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(token) }
 
 func asJSON(value any) string {
@@ -119,14 +117,14 @@ func asText(value string) (text string, ok bool) {
 	return text, json.Unmarshal([]byte(value), &text) == nil
 }
 
-// forgotten are values that programs often forget to check. Postgres stores neither invalid UTF-8 nor NUL.
+// forgotten are values that programs often forget to check. Postgres cannot store the last two: NUL and invalid UTF-8.
 var forgotten = []string{`null`, `"\u0000"`, "\"\xff\""}
 
 var plain = map[string][]string{
 	"string": {`""`, `"x"`}, "integer": {`0`, `-1`, `1.5`}, "boolean": {`true`}, "array": {`[]`, `[null]`}, "object": {`{}`},
 }
 
-// hostile returns the forgotten values, the plain values of the schema's types, and two plain values of other types, which rotate.
+// hostile returns all forgotten values, the plain values of the right types, and two of wrong types. Each call takes other wrong ones.
 func (w *walker) hostile(s object) []string {
 	values, others := slices.Clone(forgotten), []string(nil)
 	for _, kind := range slices.Sorted(maps.Keys(plain)) {
@@ -148,7 +146,7 @@ var moments = []string{
 	"2030-01-31T12:00:00-00:00", "2030-02-30T12:00:00Z", "2030-01-31t12:00:00Z", "2030-01-31T12:00:00z", "2030-06-30T23:59:60Z", "2030-01-31",
 }
 
-// valuesOf returns the values to try for a schema. If edges is true, these include the values at and around each limit.
+// valuesOf returns the values to try for a schema.
 func (w *walker) valuesOf(s object) []string {
 	values := w.hostile(s)
 	if !w.edges {
@@ -196,7 +194,7 @@ func (w *walker) valuesOf(s object) []string {
 	return slices.Compact(values)
 }
 
-// padded returns a text of n characters that begins with sample if it fits.
+// padded returns n characters: sample if it is short enough, then repetitions of `with`.
 func padded(sample, with string, n int) string {
 	if n < utf8.RuneCountInString(sample) {
 		sample = ""

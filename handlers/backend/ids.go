@@ -7,7 +7,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Keys of client A, one for each scope, and two expired ones. OtherKey belongs to client B, and so did RevokedKey.
+// Keys of client A: one for each scope and two expired. OtherKey and RevokedKey belong to client B.
 const (
 	GoodKey      = "frk_goodKey00000_secretOfgood00000000000000000000000000000004YBIQj"
 	SomeKey      = "abcKey000000" // id of another valid key
@@ -31,7 +31,7 @@ var (
 	Batch        = id("01890000-0000-7000-8000-0000000000ba")
 	Webhook      = id("01890000-0000-7000-8000-0000000000c1")
 	Delivery     = id("01890000-0000-7000-8000-0000000000d1") // to Webhook
-	Callback     = id("01890000-0000-7000-8000-0000000000d2") // of Job, failed
+	Callback     = id("01890000-0000-7000-8000-0000000000d2") // a failed delivery to Job's callback
 	Schedule     = id("01890000-0000-7000-8000-0000000000d2")
 	Bulk         = id("01890000-0000-7000-8000-0000000000e2")
 	Pause        = id("01890000-0000-7000-8000-0000000000f1")
