@@ -15,8 +15,8 @@ func (p Proxies) Trusts(addr netip.Addr) bool {
 	return slices.ContainsFunc(p, func(network netip.Prefix) bool { return network.Contains(addr.Unmap()) })
 }
 
-// Client returns the address that a request came from: the remote address or, behind trusted proxies, the last address in X-Forwarded-For
-// that is not a trusted proxy. Earlier entries may be forged by the client.
+// Client returns the client's address. Behind trusted proxies, this is the last untrusted address in X-Forwarded-For. Earlier entries may
+// be forged by the client.
 func (p Proxies) Client(remote netip.Addr, forwarded ...string) netip.Addr {
 	hops := strings.Split(strings.Join(forwarded, ","), ",")
 	addr := remote.Unmap()
@@ -42,7 +42,7 @@ func Source(addr netip.Addr) netip.Addr {
 	if addr = addr.Unmap(); !addr.Is6() {
 		return addr
 	}
-	network, _ := addr.WithZone("").Prefix(ipv6Bits) // cannot fail for ipv6Bits
+	network, _ := addr.WithZone("").Prefix(ipv6Bits)
 	return network.Addr()
 }
 

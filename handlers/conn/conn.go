@@ -17,11 +17,11 @@ import (
 type Conn struct {
 	net.Conn
 	OnClose   atomic.Pointer[func()] // called once by Close; may be nil
-	Next      any                    // state that a request leaves for the next one
+	Next      any                    // any value that a handler keeps for the next request on this connection
 	EndsAfter atomic.Bool            // close the write side after the response, and keep reading
 
 	listener *Listener
-	used     atomic.Bool // something was read
+	used     atomic.Bool
 	answered atomic.Bool // the response is complete, and the next read has not started
 	drain    atomic.Pointer[bounds]
 	ahead    []byte // read by WhenGone; the next Read returns it
@@ -29,17 +29,17 @@ type Conn struct {
 	refused  error // error that ended reading; nil: none
 
 	// Protected by the listener's mutex.
-	source    netip.Addr // address to count for the limit; invalid if exempt
+	source    netip.Addr // address that the limit per address counts; zero if it has no such limit
 	forgotten bool
-	in        *list.List    // list of idle connections that it is in; nil: a request is in progress
-	element   *list.Element // in the list
+	in        *list.List // the idle list that contains this connection; nil during a request
+	element   *list.Element
 }
 
 // Refused returns why reading has stopped: ErrTooMuch, a FramingError, or nil. fasthttp hides the error that Read returned.
 func (c *Conn) Refused() error { return c.refused }
 
-// Begin keeps the connection from being closed to make room for others. Call End when the response is complete, unless the connection
-// stays in use.
+// Begin keeps the connection from being closed to make room for others. Call End when the response is complete, but not while a stream uses
+// the connection.
 func (c *Conn) Begin() {
 	c.answered.Store(false)
 	c.move(nil)
@@ -95,13 +95,13 @@ func (c *Conn) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// WhenGone calls gone if the client hangs up before stop is called. Call it only after the request was read completely, and do not read
-// before stop. It stops watching once the client sends its next request.
+// WhenGone calls gone if the client hangs up before stop is called. Call it after reading the whole request. Do not read until stop was
+// called. WhenGone stops watching once the client sends its next request.
 func (c *Conn) WhenGone(gone func()) (stop func()) {
 	if len(c.ahead) > 0 {
 		return func() {}
 	}
-	_ = c.SetReadDeadline(time.Time{}) // clear the request's deadline; the next request sets its own
+	_ = c.SetReadDeadline(time.Time{})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

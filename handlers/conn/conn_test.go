@@ -52,7 +52,6 @@ func TestSource(t *testing.T) {
 	require.False(t, Source(AddrOf(&net.UnixAddr{})).IsValid())
 }
 
-// endless is a connection whose client never stops sending.
 type endless struct {
 	net.Conn
 	read   int

@@ -1,16 +1,16 @@
 package conn
 
-// The process reserves between leastReserve and mostReserve files for databases, deliveries, logs and the admin listener.
+// The process reserves between leastReserve and mostReserve file descriptors for everything except public connections.
 const (
 	leastReserve = 64
 	mostReserve  = 1024
 )
 
-// ForPublic returns how many connections the public listener may have within the process's limit of open files.
+// ForPublic returns how many public connections the process's limit of open files allows.
 func ForPublic() int {
 	limit := fileLimit()
 	return max(16, limit-min(max(limit/3, leastReserve), mostReserve))
 }
 
-// ForAdmin returns how many connections the admin listener may have. They count as part of the reserved files.
+// ForAdmin returns how many connections the admin listener may have. They use reserved file descriptors.
 func ForAdmin() int { return min(max(fileLimit()/16, 16), 256) }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// FramingError describes a violation of HTTP's message framing (RFC 9112, sections 2.2, 5, 6 and 7.1). A proxy with other rules may see
-// the request end elsewhere, and take bytes of a body for a request.
+// FramingError describes a violation of HTTP's message framing (RFC 9112, sections 2.2, 5, 6 and 7.1). Refusing such requests prevents
+// request smuggling: a proxy could find another end of the request, and take part of the body for a second request.
 type FramingError string
 
 func (e FramingError) Error() string { return string(e) }
@@ -20,19 +20,20 @@ const (
 	errChunk  FramingError = "A chunk of the request's body is not as long as its size line says. Send each chunk as SIZE CR LF BYTES CR LF."
 )
 
-// ErrTooMuch is returned by Read after too many bytes of trailers or chunk extensions, or an overlong line.
+// ErrTooMuch is the error of Read if a line, the trailers or the chunk extensions are too long.
 var ErrTooMuch = errors.New("the request takes too many bytes")
 
-// maxExtra limits a line, and all trailers and chunk extensions of a request together. fasthttp limits the other headers and the body.
+// maxExtra is the maximum number of bytes in a line, and in all trailers and chunk extensions together. fasthttp limits the other headers
+// and the body.
 const maxExtra = 64 << 10
 
-// framing tracks the requests on a connection. It only passes requests whose end is unambiguous to every server and proxy.
+// framing tracks the requests on a connection. It refuses a request if servers or proxies could disagree about where it ends.
 type framing struct {
-	next    part   // kind of the line that begins after "left" bytes
-	left    int64  // bytes left of the body or the chunk
-	line    []byte // bytes of the current line so far
-	extra   int    // bytes of trailers and chunk extensions
-	length  int64  // Content-Length; -1: none
+	next    part // kind of the next line, which begins when left is 0
+	left    int64
+	line    []byte
+	extra   int   // bytes of trailers and chunk extensions
+	length  int64 // Content-Length; -1: none
 	chunked bool
 	modern  bool // HTTP/1.1
 }
@@ -47,7 +48,7 @@ const (
 	trailerLine
 )
 
-// pass returns how many of the bytes are well framed. It holds back the last byte of a bad line, so that no server acts on the line.
+// pass returns how many bytes the server may read. It does not count the line feed of a bad line, so the server never sees the line's end.
 func (f *framing) pass(b []byte) (n int, err error) {
 	for n < len(b) {
 		if f.left > 0 {
@@ -80,7 +81,7 @@ func (f *framing) endLine() error {
 	switch {
 	case !ended || bytes.IndexByte(line, '\r') >= 0:
 		return errLine
-	case f.next == requestLine && !empty: // empty lines are allowed between requests
+	case f.next == requestLine && !empty: // an empty line here is skipped: RFC 9112 allows it between requests
 		*f = framing{next: fieldLine, line: f.line, length: -1, modern: bytes.HasSuffix(line, []byte(" HTTP/1.1"))}
 	case f.next == chunkEnd && !empty:
 		return errChunk

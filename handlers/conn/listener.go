@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	silentGrace   = 250 * time.Millisecond // time at shutdown for a new connection to send its first request
+	silentGrace   = 250 * time.Millisecond // at shutdown, new connections have this long to send a request
 	firstPause    = 5 * time.Millisecond   // first pause of the accept loop when files or memory run out
 	lastPause     = time.Second
 	logEvery      = 10 * time.Second // minimum between log lines about closed connections
@@ -28,7 +28,7 @@ const (
 // Limits bound the connections of a listener. The zero value has no limits.
 type Limits struct {
 	Total   int     // simultaneous connections
-	Exempt  Proxies // addresses without a limit, like loopback
+	Exempt  Proxies // addresses without the limit per address; loopback addresses have none either
 	Metrics *Metrics
 	Log     *slog.Logger
 }
@@ -50,8 +50,8 @@ func NewMetrics(f telemetry.Factory) *Metrics {
 	}
 }
 
-// Listener limits the number of connections, and survives a lack of files and memory. Above the limit it closes the connection that has
-// been idle longest; connections without any request yet go first.
+// Listener limits the number of connections. It keeps accepting after file descriptors or memory ran out. Above the limit it closes the
+// connection that has been idle longest; connections without any request yet go first.
 type Listener struct {
 	net.Listener
 	limits Limits
@@ -65,8 +65,8 @@ type Listener struct {
 	fresh     list.List // idle Conns without any request yet
 	kept      list.List // idle Conns between two requests
 	logged    time.Time
-	unlogged  int       // connections closed since the last log line
-	refuses   time.Time // time until which the socket stays closed
+	unlogged  int
+	refuses   time.Time // end of the time set by Refuse
 }
 
 // NewListener wraps a listener.
@@ -76,7 +76,6 @@ func NewListener(l net.Listener, limits Limits) *Listener {
 	return &Listener{Listener: l, limits: limits, closed: make(chan struct{}), addresses: map[netip.Addr]int{}}
 }
 
-// passing are temporary errors of accept.
 var passing = []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED}
 
 // Accept waits for the next connection within the limits. It fails if the listener is closed or fails, but never for lack of resources.
@@ -103,7 +102,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// starved makes room if the process runs out of files before the listener reaches its own limit.
+// starved closes idle connections when accept fails for lack of file descriptors or memory.
 func (l *Listener) starved(err error, pause time.Duration) {
 	l.limits.Metrics.failures.Inc()
 	l.mu.Lock()
@@ -119,7 +118,7 @@ func (l *Listener) starved(err error, pause time.Duration) {
 	}
 }
 
-// admit wraps an accepted connection. If that exceeds a limit, it closes the connection and returns nil.
+// admit wraps an accepted connection. If a limit forbids the connection, admit closes it and returns nil.
 func (l *Listener) admit(accepted net.Conn) *Conn {
 	c := &Conn{Conn: accepted, listener: l}
 	if addr := AddrOf(accepted.RemoteAddr()); !addr.IsLoopback() && !l.limits.Exempt.Trusts(addr) {
@@ -145,7 +144,8 @@ func (l *Listener) admit(accepted net.Conn) *Conn {
 	return c
 }
 
-// Refuse closes the socket for d, if it can be reopened, and closes connections as soon as they are idle.
+// Refuse closes the listening socket for the time d. Meanwhile it closes every connection that becomes idle. It does nothing if the socket
+// cannot be reopened.
 func (l *Listener) Refuse(d time.Duration) {
 	socket, ok := l.Listener.(interface{ Refuse(d time.Duration) })
 	if !ok {
@@ -196,8 +196,8 @@ func (l *Listener) forget(c *Conn) {
 	}
 }
 
-// Close closes the listener once. After a grace period it closes connections that have sent nothing: HTTP clients open connections in
-// advance, and fasthttp's shutdown would wait five seconds for them.
+// Close closes the listener once. After silentGrace it closes connections that have sent nothing. fasthttp would wait five seconds for
+// them.
 func (l *Listener) Close() error {
 	l.once.Do(func() {
 		close(l.closed)
