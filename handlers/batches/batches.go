@@ -82,7 +82,7 @@ func (s *API) submitBatch(r *httpkit.Request) error {
 	return r.JSON(fiber.StatusAccepted, receipt)
 }
 
-// completeBatch sets the fields of a batch request and its items that do not come from the body.
+// completeBatch sets the fields that do not come from the body, in the batch and in its items.
 func (s *API) completeBatch(r *httpkit.Request, req *job.BatchRequest) error {
 	from, err := r.Provenance()
 	if err != nil {
@@ -149,7 +149,7 @@ func (s *API) batchHeaders(r *httpkit.Request, b *job.Batch) {
 	}
 }
 
-// Seconds until a client should poll a batch again: while it has work to do, and while all of its jobs are scheduled for later.
+// Retry-After of a batch, in seconds. scheduledBatchPoll applies while all jobs are scheduled for later.
 const (
 	batchPoll          = 1
 	scheduledBatchPoll = 10

@@ -40,8 +40,8 @@ const poll = 1
 
 var itemsQuery = append([]query.Parameter{query.Choice("result", job.BulkResults)}, query.Page...)
 
-// begin starts an operation, once for each idempotency key. A dry run ignores the key, because storing one would keep a transaction open
-// for long.
+// begin starts an operation. A repeated idempotency key does not start another. A dry run stores no key: the transaction would be open
+// while it counts jobs.
 func (s *API) begin(r *httpkit.Request) error {
 	body, key, err := r.KeyedBody()
 	if err != nil {
@@ -93,7 +93,6 @@ func (s *API) abort(r *httpkit.Request) error {
 	return s.send(r)(s.Bulk.Abort(r.Ctx, r.Caller.ClientID, r.PathID()))
 }
 
-// send sends an operation, with Retry-After while it runs.
 func (s *API) send(r *httpkit.Request) func(*job.Bulk, error) error {
 	return func(b *job.Bulk, err error) error {
 		if err != nil {

@@ -78,7 +78,7 @@ func (s *API) revokeKey(r *httpkit.Request) error {
 	if err := s.Clients.RevokeKey(r.Ctx, r.Caller, id, keyID); err != nil {
 		return err
 	}
-	changed(r, id, keyID) // only now: before, keyID was not known to exist
+	changed(r, id, keyID) // not earlier: only a successful revocation proves that keyID exists
 	return r.JSON(fiber.StatusOK, map[string]bool{"revoked": true})
 }
 
@@ -86,7 +86,7 @@ func changed(r *httpkit.Request, client job.ID, key string) {
 	r.Span.SetAttributes(telemetry.ClientID.String(client.String()), telemetry.KeyID.String(key))
 }
 
-// cancelClient cancels jobs of a client, as many as one request may cancel.
+// cancelClient cancels a limited number of the client's jobs per request.
 func (s *API) cancelClient(r *httpkit.Request) error {
 	id := r.PathID()
 	canceled, more, err := s.Jobs.CancelClient(r.Ctx, id)

@@ -53,7 +53,6 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-// The headers that pages may send and read match the document.
 func TestHeadersMatchDocument(t *testing.T) {
 	t.Parallel()
 	var document struct {
@@ -64,7 +63,7 @@ func TestHeadersMatchDocument(t *testing.T) {
 		}
 	}
 	require.NoError(t, yaml.Unmarshal(docs.OpenAPI, &document))
-	// Only receivers of webhooks get headers with these prefixes. Browsers do not let pages set User-Agent.
+	// The document also lists headers of deliveries, which pages never send. Browsers set User-Agent themselves.
 	ofDeliveries := []string{"ce-", "webhook-", "Signature", "Content-", "WebHook-", "User-Agent"}
 	for _, p := range document.Components.Parameters {
 		ofDelivery := slices.ContainsFunc(ofDeliveries, func(prefix string) bool { return strings.HasPrefix(p.Name, prefix) })
@@ -72,14 +71,14 @@ func TestHeadersMatchDocument(t *testing.T) {
 			require.Contains(t, RequestHeaders, p.Name)
 		}
 	}
-	// Pages may always read the first six (Fetch, CORS-safelisted response-header names) and need none of the others.
+	// The first six are always readable (CORS-safelisted). Pages do not need the rest.
 	unneeded := []string{"Cache-Control", "Content-Language", "Content-Length", "Content-Type", "Expires", "Pragma",
 		"X-Content-Type-Options", "X-Accel-Buffering", "Content-Encoding", "Vary", "Content-Security-Policy"}
 	for name := range document.Components.Headers {
 		switch name {
 		case "EventsCacheControl", "PageCacheControl", "KeysCacheControl", "ResultCacheControl", "RequiredRetryAfter", "RequiredETag",
 			"StrongETag", "ProblemLanguage", "PageSecurityPolicy", "OptionalReprDigest", "OptionalAcceptRanges":
-			continue // variants, whose key is not the header's name
+			continue // these components are not named like their header
 		}
 		require.NotEqual(t, slices.Contains(unneeded, name), slices.Contains(ExposedHeaders, name), name)
 	}

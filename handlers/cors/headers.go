@@ -7,8 +7,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// Fiber's middleware is not used because it misses responses to unmatched, unreadable and misdirected requests. Pages need to read errors
-// most of all.
+// This package replaces Fiber's CORS middleware, which adds no headers to early error responses. Pages must be able to read errors, too.
 
 // Methods are the methods that pages may use. GET and HEAD are always allowed.
 var Methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}
@@ -29,14 +28,13 @@ var ExposedHeaders = []string{
 // MaxAge is how long browsers cache a preflight response, in seconds: two hours, Chromium's maximum.
 const MaxAge = 7200
 
-// Share lets a page of an allowed origin read the response. Call it before anything can fail. Preflight responses have no headers to
-// expose.
+// Share lets a page of an allowed origin read the response. Call it before anything can fail. For a preflight, Share exposes no headers.
 func (o Origins) Share(c *fiber.Ctx, isPreflight bool) {
 	if o.None() {
 		return
 	}
 	if !o.any {
-		c.Vary(fiber.HeaderOrigin) // even if the request has no Origin: caches must not serve its response to a page
+		c.Vary(fiber.HeaderOrigin) // always: a cache must not give a response without CORS headers to a page
 	}
 	origin := c.Get(fiber.HeaderOrigin)
 	if !o.Allows(origin) {
@@ -57,9 +55,9 @@ func (o Origins) IsPreflight(c *fiber.Ctx) bool {
 	return c.Method() == fiber.MethodOptions && c.Get(fiber.HeaderAccessControlRequestMethod) != "" && o.Allows(c.Get(fiber.HeaderOrigin))
 }
 
-// AllowPreflight allows the same methods and headers for every path, so that a page can read why its request is refused.
+// AllowPreflight allows the same methods and headers on every path. A wrong request then fails with an error that the page can read.
 func AllowPreflight(c *fiber.Ctx) {
-	c.Response().Header.Del(fiber.HeaderAllow) // set by the refusal that this response replaces
+	c.Response().Header.Del(fiber.HeaderAllow) // Fiber's 405 response had set it
 	c.Set(fiber.HeaderAccessControlAllowMethods, strings.Join(Methods, ", "))
 	c.Set(fiber.HeaderAccessControlAllowHeaders, strings.Join(RequestHeaders, ", "))
 	c.Set(fiber.HeaderAccessControlMaxAge, strconv.Itoa(MaxAge))

@@ -22,7 +22,7 @@ const (
 // Origins are the allowed origins; the zero value allows none.
 type Origins struct {
 	any, loopback bool
-	listed        []string // serialized as in an Origin header
+	listed        []string
 }
 
 var errForm = errors.New("origins separated by commas, such as https://app.example.com,http://localhost:5173: scheme, host and port, " +
@@ -61,8 +61,8 @@ func (o Origins) Any() bool { return o.any }
 // onThisMachine matches hosts that always mean this machine.
 var onThisMachine = localhosts.Only("")
 
-// Allows reports whether pages of an origin may call the API. origin is the value of an Origin header. null is never listed: any file or
-// sandboxed frame sends it.
+// Allows reports whether pages of an origin may call the API. Only * allows the origin null, because any local file or sandboxed frame
+// sends it.
 func (o Origins) Allows(origin string) bool {
 	if o.any || slices.Contains(o.listed, origin) {
 		return true

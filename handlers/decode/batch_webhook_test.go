@@ -41,7 +41,6 @@ func TestDecodeBatchRefusesAll(t *testing.T) {
 	}
 }
 
-// TestDecodeBatchRefusesItems checks that one bad item does not refuse the others.
 func TestDecodeBatchRefusesItems(t *testing.T) {
 	t.Parallel()
 	for malformed, bad := range map[bool]map[string]string{ // pointers are relative to the item
@@ -98,7 +97,7 @@ func hook(members string) string {
 
 func subscribed(events string) string { return `{"url":"https://example.com","events":` + events + `}` }
 
-// badWebhooks are invalid requests by error code, each with the pointers of its violations in order.
+// badWebhooks maps error codes to invalid bodies and the JSON pointers of their violations.
 var badWebhooks = map[job.Code]map[string]string{
 	job.CodeMalformed: {
 		`{"events":["job.`: "", `{}`: "/url /events",

@@ -34,8 +34,8 @@ func RevokeKey(body []byte) (keyID string, err error) {
 	return sent.KeyID, err
 }
 
-// Webhook reads the body of a request for a webhook. key is the Idempotency-Key header. It returns an error only if the body is invalid
-// JSON or exceeds a limit of the reader. Other mistakes are in the request's Violations, so that the use case can add its own.
+// Webhook reads the body of a request for a webhook. key is the Idempotency-Key header. Webhook returns an error only for invalid JSON or a
+// body over a limit of the decoder. Other mistakes are in the request's Violations, so that the use case can add its own.
 func Webhook(body []byte, key string) (req job.WebhookRequest, err error) {
 	r := newReader(public, body, Limits{})
 	defer r.done()
@@ -73,7 +73,7 @@ func unique(names []string) (once []string) {
 // Again is a request to resend deliveries.
 type Again struct {
 	Since  time.Time
-	Cursor *string // may be nil
+	Cursor *string
 }
 
 // Since reads the body of a request to resend deliveries.
@@ -85,7 +85,7 @@ func Since(body []byte) (a Again, err error) {
 // Bulk reads the body of a client's request for a bulk operation.
 func Bulk(body []byte) (job.BulkRequest, error) { return public.Bulk(body) }
 
-// Bulk reads the body of a request for a bulk operation. An operator's filter has the parameters of the operator API's lists.
+// Bulk reads the body of a request for a bulk operation. Operators filter with the same parameters as in the lists of the operator API.
 func (s *Schemas) Bulk(body []byte) (job.BulkRequest, error) {
 	var sent struct {
 		job.BulkRequest

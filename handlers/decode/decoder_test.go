@@ -66,8 +66,7 @@ func TestDecodeLimitsViolations(t *testing.T) {
 	require.LessOrEqual(t, len(w.Events), 20)
 }
 
-// Comparing names and reading elements take time, so their number is limited, per object and in total. A body over the limit is not read
-// to its end.
+// The number of members and elements is limited, per object and in total. A body over the limit is not read to its end.
 func TestDecodeLimitsMembers(t *testing.T) {
 	t.Parallel()
 	object := func(n int) string {
@@ -120,7 +119,7 @@ func TestMistakesCostLittle(t *testing.T) {
 	require.Less(t, allocated(func() { _, _ = Batch([]byte(body), "", limits) }), uint64(20*len(body)), "many items with mistakes")
 }
 
-// allocated returns the bytes that f allocates. Nothing else may run at the same time.
+// Nothing else may run at the same time.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -148,7 +147,6 @@ func TestNearest(t *testing.T) {
 	require.Empty(t, DidYouMean("colour", []string{"event", "type"}))
 }
 
-// The number of suggestions is limited, however many names are wrong.
 func TestSuggestionsAreLimited(t *testing.T) {
 	t.Parallel()
 	body := `{"jobs":[` + strings.TrimSuffix(strings.Repeat(`{"type":"EXECUT"},`, job.MaxBatchItems), ",") + `]}`
