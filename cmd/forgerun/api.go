@@ -30,7 +30,7 @@ type api struct {
 	failed  chan error
 }
 
-// countingWait limits how long startAPI waits for the number of api processes, which share the rate limit.
+// startAPI waits at most countingWait to count the api processes, which share the rate limit.
 const countingWait = time.Second
 
 func (p *process) startAPI(ctx context.Context) (*api, error) {
@@ -81,7 +81,7 @@ func (c Config) jobs(clock app.Clock) jobs.Config {
 	}
 }
 
-// clientMaxQueued returns the limit of one client's queued jobs. A client may use the same share of the queue as of the active jobs.
+// A client may use the same share of the queue as of the active jobs.
 func (c Config) clientMaxQueued() int {
 	return max(1, int(float64(c.MaxQueueSize)*float64(c.ClientMaxActive)/float64(c.MaxActiveJobs)))
 }

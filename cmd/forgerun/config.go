@@ -22,7 +22,7 @@ type Config struct {
 	HTTPAddr, AdminAddr         string
 	AdminAddrUnset              bool // AdminAddr is the default, because no variable sets it
 	PublicURL                   string
-	AdminToken                  string // operators' tokens; see operators.Parse, also for AdminReadToken
+	AdminToken                  string // operators' tokens, in the format of operators.Parse; AdminReadToken has the same format
 	AdminReadToken              string
 	OwnAdminToken               bool // dev created AdminToken
 	MaskParams                  operator.Mask

@@ -70,7 +70,7 @@ func (v variable) shown(value string) string {
 	return value
 }
 
-// printed returns a value as 'forgerun config' shows it: addresses without their password, other values as in shown.
+// printed is like shown, but masks only the password and the parameters of an address.
 func printed(v variable, value string) string {
 	if v.secret {
 		if address, ok := maskAddress(value); ok {
@@ -84,8 +84,8 @@ var addressSchemes = []string{
 	"postgres", "postgresql", "redis", "rediss", "unix", "redis-socket", "redis-sentinel", "redis-cluster", "http", "https",
 }
 
-// maskAddress masks the password of an address, and its parameters, which may contain one too. ok is false if the place of the password
-// is uncertain.
+// maskAddress masks the password and the parameters of an address, because parameters may contain a password. ok is false if the place of
+// the password is uncertain.
 func maskAddress(raw string) (masked string, ok bool) {
 	u, err := url.Parse(raw)
 	if err != nil || !slices.Contains(addressSchemes, u.Scheme) || u.Opaque+u.Fragment != "" ||
@@ -111,7 +111,6 @@ func maskAddress(raw string) (masked string, ok bool) {
 	return u.Scheme + "://" + user + u.Host + path + query, true
 }
 
-// effective returns the value of a variable in a role, and whether it differs from the default.
 func (v variable) effective(role string, getenv func(string) string) (value string, isSet bool) {
 	fallback := v.fallback
 	if role == "dev" && v.dev != "" {

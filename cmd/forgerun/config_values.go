@@ -34,7 +34,7 @@ func value[T any](field *T, allowed string, read func(string) (T, error)) func(s
 
 var errNotAllowed = errors.New("it is not allowed")
 
-// within is like value, for values between low and high. format has a verb for each limit, for the error.
+// format is the error's text, with a Printf verb for low and one for high.
 func within[T cmp.Ordered](field *T, low, high T, format string, read func(string) (T, error)) func(string) error {
 	return value(field, fmt.Sprintf(format, low, high), func(s string) (T, error) {
 		v, err := read(s)
@@ -45,7 +45,6 @@ func within[T cmp.Ordered](field *T, low, high T, format string, read func(strin
 	})
 }
 
-// webURL accepts an empty text, and http and https URLs that `holds` accepts.
 func webURL(field *string, allowed string, holds func(*url.URL) bool) func(string) error {
 	return optional(value(field, allowed, func(s string) (string, error) {
 		u, err := url.Parse(s)
@@ -76,7 +75,7 @@ func optional(parse func(string) error) func(string) error {
 	}
 }
 
-// endpoint reads the URL of a trace collector. It refuses a user and a password, because they would never be sent.
+// endpoint reads the URL of a trace collector. It refuses a user and a password: OpenTelemetry would not send them.
 func endpoint(field *string) func(string) error {
 	return webURL(field, "an http or https URL without user and password, such as http://127.0.0.1:4318; credentials belong in "+
 		"OTEL_EXPORTER_OTLP_HEADERS", func(u *url.URL) bool { return u.User == nil })
@@ -184,7 +183,6 @@ func subset[T ~string](field *[]T, all []T) func(string) error {
 	})
 }
 
-// masked reads patterns of member names whose values are masked, or "none".
 func masked(target *operator.Mask) func(string) error {
 	return value(target, "patterns separated by commas, such as *password*,*secret*, or none", func(s string) (operator.Mask, error) {
 		if s == "none" {

@@ -28,7 +28,7 @@ func (p *program) healthcheckCommand() *cobra.Command {
 		func(c *cobra.Command, _ []string) error {
 			if !c.Flags().Changed("url") {
 				arguments, _ := os.ReadFile(firstProcess) // /proc exists only on Linux
-				if running, ours := p.healthOf(string(arguments)); ours {
+				if running, ours := p.healthAddress(string(arguments)); ours {
 					at = running
 				}
 			}
@@ -44,9 +44,8 @@ func (p *program) healthcheckCommand() *cobra.Command {
 	return c
 }
 
-// healthOf finds the health address of a process from its arguments in /proc. at is empty if the command does not listen. ours reports
-// whether the process is forgerun.
-func (p *program) healthOf(cmdline string) (at string, ours bool) {
+// healthAddress reads a process's command line and returns the address to check. at is empty if the command does not listen.
+func (p *program) healthAddress(cmdline string) (at string, ours bool) {
 	args := strings.Split(strings.TrimRight(cmdline, "\x00"), "\x00")
 	program := slices.IndexFunc(args, func(arg string) bool { return path.Base(arg) == "forgerun" }) // an init program may come first
 	if program < 0 {

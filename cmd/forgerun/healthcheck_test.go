@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// healthcheck finds the address of the command that the container runs.
 func TestHealthcheckOfEveryCommand(t *testing.T) {
 	t.Parallel()
 	image := env{"FORGERUN_HTTP_ADDR": "0.0.0.0:8080", "FORGERUN_ADMIN_ADDR": "0.0.0.0:8082"}
@@ -34,12 +33,12 @@ func TestHealthcheckOfEveryCommand(t *testing.T) {
 		{image, "forgerun nonsense", ""},
 	} {
 		p := &program{getenv: func(name string) string { return one.environment[name] }}
-		at, ours := p.healthOf(strings.ReplaceAll(one.runs, " ", "\x00") + "\x00")
+		at, ours := p.healthAddress(strings.ReplaceAll(one.runs, " ", "\x00") + "\x00")
 		require.True(t, ours, one.runs)
 		require.Equal(t, one.at, at, one.runs)
 	}
 	for _, others := range []string{"", "/sbin/init", "sh\x00-c\x00forgerun dev\x00"} {
-		_, ours := (&program{}).healthOf(others)
+		_, ours := (&program{}).healthAddress(others)
 		require.False(t, ours, others)
 	}
 }

@@ -28,7 +28,6 @@ import (
 //go:embed examples.txt
 var exampleCalls string
 
-// version is shown in greetings, metrics, traces and requests.
 var version = build.Number()
 
 // gcPercent is the default of GOGC. A process uses few megabytes, so with Go's default the garbage collector would run many times a
@@ -46,7 +45,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Environ(), os.Stdout, os.Stderr))
 }
 
-// run runs the program and returns its exit code: see package command.
+// run returns the exit code of the program. Package command defines the codes.
 func run(ctx context.Context, args []string, getenv func(string) string, environ []string, stdout, stderr io.Writer) int {
 	p := &program{arguments: args, getenv: getenv, environ: environ, stdout: term.Guard(stdout), stderr: term.Guard(stderr)}
 	code, err := command.Execute(ctx, p.root(), exampleCalls, args, p.stdout, p.stderr)
@@ -108,7 +107,6 @@ func (p *program) root() *cobra.Command {
 	return root
 }
 
-// sentence returns the printed form of an error, which begins with "forgerun".
 func sentence(err error) string {
 	text := err.Error()
 	if strings.HasPrefix(text, "forgerun ") {

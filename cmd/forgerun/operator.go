@@ -17,9 +17,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// newOperatorAPI returns the operator API of every role. It reads from Postgres, so that all processes return the same, and makes changes
-// in the same way as clients' requests. Operators' submissions and retries ignore the limits of clients, which only api
-// processes enforce. The other paths of the listener serve pages.
+// newOperatorAPI returns the operator API of every role. It reads from Postgres, so all processes return the same. It changes data with the
+// use cases that clients' requests use. The limits of clients do not apply to operators' submissions and retries. pages serves all other
+// paths of the admin listener.
 func (p *process) newOperatorAPI(guard operators.Guard, pages http.Handler) *operator.API {
 	var bed *testbed.Operators
 	if p.cfg.TestBed {

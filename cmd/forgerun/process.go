@@ -52,12 +52,12 @@ type process struct {
 	store     *repo.Store
 	redis     *redisconn.Redis
 	queue     *queue.Queue
-	notifier  *delivery.Notifier // enqueues deliveries for all code that writes events
+	notifier  *delivery.Notifier // enqueues webhook deliveries after events are stored
 	completer *batches.Completer
-	capacity  *jobs.Capacity // this process's share of the job limits; api renews it in a loop, other roles when they need it
+	capacity  *jobs.Capacity // this process's share of the job limits; only api renews it regularly
 	storage   *ratelimit.Limiter
 
-	connections *conn.Metrics // of all listeners
+	connections *conn.Metrics
 	attempts    *authlimit.Limiter
 
 	subscribers *delivery.Subscribers
@@ -65,7 +65,7 @@ type process struct {
 	worker      atomic.Pointer[worker.Worker] // nil in roles without one, and before it starts
 
 	maintenance *maintenance.Maintenance
-	due         *clock.Clock     // Postgres' clock, moved in a test bed: it decides when tasks are due
+	due         *clock.Clock     // Postgres' clock, which a test bed can move; decides when tasks are due
 	clock       *clock.Clock     // the same clock as `due` in a test bed; nil elsewhere
 	testbed     *testbed.Service // nil without a test bed
 
@@ -74,7 +74,6 @@ type process struct {
 	adminAddr string
 }
 
-// closeGrace limits the time of each step of closing.
 const closeGrace = 5 * time.Second
 
 // open creates a process and starts the parts that all roles share: connections, the admin listener and the maintenance. It does not wait
@@ -173,7 +172,7 @@ func (p *process) connect() (err error) {
 		return err
 	}
 	if p.clock != nil {
-		_, _ = p.store.ReadClockMove(context.Background()) // ignore an error: the process reads the clock's move again later
+		_, _ = p.store.ReadClockMove(context.Background()) // ignore an error: the process reads the clock's offset again later
 		return nil
 	}
 	return p.store.RefuseMovedClock(context.Background())
@@ -196,8 +195,8 @@ func (p *process) startTracing() error {
 	return p.parts.Start(context.Background(), lifecycle.Part{Name: "traces", Stop: flush, Grace: closeGrace})
 }
 
-// listen opens the public listener of api and dev, and completes the public URL. Roles that publish addresses without listening require a
-// configured public URL.
+// listen opens the public listener of api and dev, and completes the public URL. Other roles that send URLs of the API need
+// FORGERUN_PUBLIC_URL.
 func listen(cfg *Config, role string) (net.Listener, error) {
 	var l net.Listener
 	addr := cfg.HTTPAddr
@@ -224,7 +223,6 @@ func (p *process) limited(l net.Listener, name string, total int) *conn.Listener
 	})
 }
 
-// newMaintenance returns the maintenance, which runs only in the leader.
 func (p *process) newMaintenance() *maintenance.Maintenance {
 	leaders := p.newJobs(p.admission(p.pauses.Now), nil) // for bulk operations, erasures and schedules
 	due := schedules.NewRunner(p.store, leaders, p.metrics, p.log)
@@ -238,7 +236,7 @@ func (p *process) newMaintenance() *maintenance.Maintenance {
 	})
 }
 
-// newJobs returns the use cases of jobs. admission is nil for operators. Without a hub, no request can wait for a change of its job.
+// newJobs returns the use cases of jobs. admission is nil for operators. If hub is nil, requests cannot wait for a job's next state.
 func (p *process) newJobs(admission *jobs.Admission, hub *events.Hub) *jobs.Service {
 	return jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
 		Store: p.store, Queue: p.notifier, Targets: p.guard().Check, Receivers: p.subscribers.Webhooks, Progress: p.queue.Progress,

@@ -24,7 +24,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// readyPatience limits the checks of a process' health, because load balancers wait only a few seconds.
+// readyPatience is the time limit of the readiness checks. Load balancers wait only a few seconds.
 const readyPatience = time.Second
 
 // Ready reports whether the process is ready, and its problems. Only roles that take tasks from a queue need Redis: the API accepts jobs
@@ -81,7 +81,7 @@ func (p *process) Ready(ctx context.Context) site.Readiness {
 	return r
 }
 
-// allPauses returns the pauses of operators, and the pause of the queue in Redis.
+// allPauses combines the operators' pauses with a pause of the queue in Redis.
 type allPauses struct{ *process }
 
 func (s allPauses) Now() job.Pauses {
@@ -103,7 +103,7 @@ func (p *process) queuesOf() []string {
 	return redisconn.Queues
 }
 
-// adminPart returns the part that runs the admin listener. Without an address, the part does nothing.
+// Without an address, the part does nothing.
 func (p *process) adminPart() lifecycle.Part {
 	if p.cfg.AdminAddr == "" {
 		return lifecycle.Part{}
@@ -146,14 +146,14 @@ func (p *process) adminPart() lifecycle.Part {
 	return lifecycle.Part{Name: "admin listener", Start: start, Stop: stop, Grace: closeGrace}
 }
 
-// source returns the address that a request to the admin listener came from, for limits by address.
+// source returns the client's address, for rate limits per address.
 func (p *process) source(r *http.Request) netip.Addr {
 	addr, _ := netip.ParseAddrPort(r.RemoteAddr)
 	return conn.Source(p.cfg.Network.TrustedProxies.Client(addr.Addr(), r.Header.Values("X-Forwarded-For")...))
 }
 
-// hosts returns the check of Host headers that prevents DNS rebinding. Only dev's loopback listeners and unguarded listeners need it;
-// otherwise it is nil, which allows all hosts.
+// hosts returns the check of Host headers that prevents DNS rebinding. Only dev's loopback listeners and listeners without a token need it.
+// A nil check allows all hosts.
 func (p *process) hosts(addr string, guarded bool) func(string) bool {
 	if p.role == "dev" && onLoopback(addr) || !guarded {
 		return localhosts.Only(p.cfg.PublicURL)

@@ -14,10 +14,9 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// startRole starts the parts of a role. The channel receives fatal errors; it may be nil.
+// startRole starts the parts of a role. failed delivers fatal errors of the role. A nil channel delivers none.
 type startRole func(*process, context.Context) (failed <-chan error, err error)
 
-// roleCommand returns the command of a role that only the environment configures.
 func (p *program) roleCommand(role, short string, start startRole) *cobra.Command {
 	c := &cobra.Command{
 		Use: role, Short: short,
@@ -63,7 +62,7 @@ func (p *program) runRole(ctx context.Context, role string, run func(context.Con
 	if err != nil {
 		return &command.Exit{Code: command.WrongUsage, Err: err}
 	}
-	if term.IsTerminal(p.stdout) { // standard error must be one too: a file must not contain redrawn lines
+	if term.IsTerminal(p.stdout) { // both outputs must be terminals: a file must not contain redrawn lines
 		cfg.Screen = term.Of(p.stderr, p.getenv)
 	}
 	// With Notify, a write to a pipe without a reader returns an error instead of ending the process. Unlike signal.Ignore, this does not
@@ -72,8 +71,7 @@ func (p *program) runRole(ctx context.Context, role string, run func(context.Con
 	return run(ctx, cfg)
 }
 
-// serve opens a process, starts the parts of its role, and runs it until ctx ends or a part fails fatally. It returns no error if ctx ends
-// during the start.
+// serve returns no error if ctx ends during the start.
 func (p *program) serve(ctx context.Context, cfg Config, role string, start startRole) error {
 	running, err := open(cfg, role, unknownVariables(p.environ), p.stderr)
 	if err != nil {

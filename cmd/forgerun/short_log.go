@@ -45,22 +45,20 @@ type lineWriter struct {
 	w  io.Writer
 }
 
-// shortHandler passes all records to another handler. It writes lines only for warnings, ended jobs, the first and the final failure of a
-// delivery, and the wait for running jobs at shutdown.
+// shortHandler passes all records to another handler. It writes a short line for warnings, ended jobs, failed deliveries (first and last
+// try) and the wait at shutdown.
 type shortHandler struct {
 	out   *lineWriter
 	style term.Style
 	level slog.Level
-	attrs []slog.Attr // added by With
+	attrs []slog.Attr
 	all   slog.Handler
 }
 
-// Enabled implements slog.Handler.
 func (h *shortHandler) Enabled(_ context.Context, level slog.Level) bool {
 	return level >= h.level
 }
 
-// Handle implements slog.Handler.
 func (h *shortHandler) Handle(ctx context.Context, r slog.Record) error {
 	if err := h.all.Handle(ctx, r); err != nil {
 		return err
@@ -75,7 +73,7 @@ func (h *shortHandler) Handle(ctx context.Context, r slog.Record) error {
 	}
 	line := h.style.Paint(term.Faint, r.Time.Format("15:04:05.000")) + "  " + text + "\n"
 	if h.style.Terminal {
-		line = h.style.ClearLine() + line // clears a progress line
+		line = h.style.ClearLine() + line
 	}
 	h.out.mu.Lock()
 	defer h.out.mu.Unlock()
@@ -83,7 +81,6 @@ func (h *shortHandler) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// progress returns the line for a message; "" if it is not shown.
 func (h *shortHandler) progress(message string, attrs map[string]string) string {
 	switch state := attrs["next_state"]; {
 	case message == "job transition" && job.State(state).Final():
@@ -118,7 +115,7 @@ func count(n, of string) string {
 	return n + " " + of + "s"
 }
 
-// warning returns the line of a warning or an error, with its fields. Values from clients are quoted.
+// Values from clients are quoted.
 func (h *shortHandler) warning(r slog.Record, attrs map[string]string) string {
 	label := h.style.Paint(term.Warn, "WARN     ")
 	if r.Level >= slog.LevelError {
@@ -141,7 +138,6 @@ func quoteIfNeeded(value string) string {
 	return value
 }
 
-// flat returns the fields by name, including the fields of groups.
 func flat(attrs []slog.Attr) map[string]string {
 	all := map[string]string{}
 	for _, a := range attrs {
@@ -160,7 +156,6 @@ func flat(attrs []slog.Attr) map[string]string {
 	return all
 }
 
-// WithAttrs implements slog.Handler.
 func (h *shortHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	more := *h
 	more.attrs, more.all = slices.Concat(h.attrs, attrs), h.all.WithAttrs(attrs)

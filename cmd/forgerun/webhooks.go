@@ -24,7 +24,7 @@ import (
 
 func (p *process) guard() *webhook.Guard { return webhook.NewGuard(p.cfg.WebhookAllowPrivate) }
 
-// origin returns the name under which this service asks receivers for consent, or "" if it does not ask.
+// origin returns the WebHook-Request-Origin of consent requests, or "" if consent is not required.
 func (p *process) origin() string {
 	if !p.cfg.WebhookChallenge {
 		return ""
@@ -58,7 +58,7 @@ func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 	return delivery.NewWebhooks(d)
 }
 
-// webhooksDeps returns the dependencies of delivery.Webhooks, without those that only client requests need.
+// webhooksDeps returns the dependencies of delivery.Webhooks that both clients' and operators' requests need.
 func (p *process) webhooksDeps() delivery.WebhooksDeps {
 	return delivery.WebhooksDeps{
 		Store: p.store, Targets: p.guard().Check, Queue: p.queue, Subscribers: p.subscribers, Log: p.log,
@@ -66,7 +66,7 @@ func (p *process) webhooksDeps() delivery.WebhooksDeps {
 	}
 }
 
-// directoryAge is the maximum age of the cached published keys. A new key signs only after ten minutes, so receivers find it in time.
+// directoryAge is the maximum age of the cached published keys. A new key signs only ten minutes after its publication.
 const directoryAge = 5 * time.Second
 
 // newDirectory returns a function that returns the published signing keys. It caches them, because anyone may request them without an API
@@ -134,7 +134,7 @@ func (p *process) startDeliverer(ctx context.Context) (failed <-chan error, err 
 			Stop: func(ctx context.Context) error {
 				fetching.Quiet()
 				w.Stop(ctx)
-				return stopped(fetching.Stop)
+				return withOwnTimeout(fetching.Stop)
 			},
 		},
 	)
@@ -170,7 +170,6 @@ func (p *program) rotateCommand() *cobra.Command {
 	return c
 }
 
-// rotateSigningKey adds the next key that signs deliveries.
 func (p *program) rotateSigningKey(ctx context.Context, leaked bool) error {
 	wrong := func(err error) error { return &command.Exit{Code: command.WrongUsage, Err: err} }
 	cfg, err := LoadConfig("rotate-signing-key", p.getenv)

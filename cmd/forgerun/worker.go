@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/consumer"
 )
 
-// workerStore is the store of a worker. Its leases have their own connection.
+// workerStore uses its own connection for leases, so that an exhausted pool cannot end them.
 type workerStore struct {
 	*repo.Store
 	*repojobs.Leases
@@ -45,11 +45,10 @@ func (p *process) startWorker(ctx context.Context) (failed <-chan error, err err
 				defer p.pauses.Follow(func(now job.Pauses) { fetching.Hold(w.Stopped(now)) })
 				return fetching.Start(context.Background())
 			},
-			// Stop taking tasks, then wait for running jobs until the grace period ends.
 			Stop: func(ctx context.Context) error {
 				fetching.Quiet()
 				w.Drain(ctx)
-				return stopped(fetching.Stop)
+				return withOwnTimeout(fetching.Stop)
 			},
 		},
 	)
@@ -62,8 +61,8 @@ func (p *process) consumer(concurrency int) consumer.Config {
 	}
 }
 
-// stopped runs the last step of a stop with its own timeout, because the grace period may be used up.
-func stopped(stop func(context.Context) error) error {
+// withOwnTimeout gives the last step of a stop its own time limit, because the grace period may be over.
+func withOwnTimeout(stop func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
 	return stop(ctx)
