@@ -27,7 +27,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// runDev runs all roles in one process. It starts Postgres and Redis, unless they are configured.
+// runDev starts Postgres and Redis, unless they are configured.
 func (p *program) runDev(ctx context.Context, cfg Config) (err error) {
 	if cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
 		return err
@@ -104,9 +104,8 @@ func (p *process) startDev(ctx context.Context, show screen) (<-chan error, erro
 	return a.failed, p.parts.Start(ctx, lifecycle.Close("addresses", remove))
 }
 
-// greetAgain calls greet for each line "?" that the user types.
 func greetAgain(terminal io.Reader, greet func()) {
-	term.IgnoreReads() // reading the terminal in the background must not stop the process
+	term.IgnoreReads() // without this, the shell stops a background process that reads the terminal (SIGTTIN)
 	for lines := bufio.NewScanner(terminal); lines.Scan(); {
 		if strings.TrimSpace(lines.Text()) == "?" {
 			greet()
@@ -114,7 +113,6 @@ func greetAgain(terminal io.Reader, greet func()) {
 	}
 }
 
-// ownMasterKey reads the data folder's master key, and creates it if it is missing.
 func ownMasterKey(path string) (decoded []byte, err error) {
 	text, err := ownSecret(path)
 	if err != nil {
@@ -124,7 +122,6 @@ func ownMasterKey(path string) (decoded []byte, err error) {
 	return decoded, err
 }
 
-// ownSecret reads a secret of the data folder, and creates one of 32 bytes if it is missing.
 func ownSecret(path string) (string, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -172,7 +169,7 @@ type login struct {
 	APIKey   string `json:"api_key"`
 }
 
-// login returns the client of earlier runs on this data folder if its key still works, otherwise a new one.
+// login returns the stored client if its key still works. If not, it creates a client.
 func (a *api) login(ctx context.Context) (login, error) {
 	path := filepath.Join(a.p.cfg.DataDir, "credentials.json")
 	var known login
@@ -194,8 +191,7 @@ func (a *api) login(ctx context.Context) (login, error) {
 	return fresh, writeJSON(path, fresh)
 }
 
-// note writes the addresses of this process to a file. The caller must call remove when the process is no longer ready, to delete the
-// file.
+// note writes the addresses of this process to a file. Call remove, which deletes the file, when the process is no longer ready.
 func (a *api) note(l login) (remove func(), err error) {
 	path := access.DevFile(a.p.cfg.DataDir)
 	err = writeJSON(path, access.Dev{
@@ -214,8 +210,7 @@ func writeJSON(path string, v any) error {
 	return access.WriteFile(path, append(content, '\n'))
 }
 
-// startOwnPostgres starts dev's own Postgres server from installed programs, from an earlier download, or, if --fetch is given, from a new
-// download.
+// startOwnPostgres starts a Postgres server for dev. It downloads Postgres only with --fetch, and only if it finds none on this machine.
 func startOwnPostgres(ctx context.Context, cfg *Config, log *slog.Logger) (*local.Postgres, error) {
 	programs := programsDir(cfg)
 	options := local.ServerOptions{Dir: filepath.Join(cfg.DataDir, "postgres"), Programs: local.FetchedPrograms(programs), Logger: log}
@@ -233,8 +228,8 @@ func startOwnPostgres(ctx context.Context, cfg *Config, log *slog.Logger) (*loca
 	return local.StartPostgres(ctx, options)
 }
 
-// programsDir returns the folder of downloaded programs: the user's cache, because a verdict's data folder is temporary. For root it
-// returns a folder that all users can enter, because the server runs as another user.
+// programsDir returns a folder in the user's cache, because the verdict command deletes its data folder. For root, all users must be able
+// to enter the folder, because Postgres runs as an unprivileged user.
 func programsDir(cfg *Config) string {
 	if os.Geteuid() == 0 {
 		return "/var/lib/forgerun/programs"

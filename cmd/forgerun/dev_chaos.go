@@ -15,7 +15,6 @@ import (
 	local "github.com/forgerun/forgerun/internal/stack"
 )
 
-// The processes of dev --chaos.
 const (
 	chaosAPIs    = 2
 	chaosWorkers = 2
@@ -83,7 +82,6 @@ func unlessStopped(ctx context.Context, err error) error {
 	return err
 }
 
-// chaosEnviron returns the environment of the child processes: the caller's environment, with the test bed on.
 func chaosEnviron(environ []string) map[string]string {
 	env := map[string]string{"FORGERUN_TESTBED": "true"}
 	for _, entry := range environ {

@@ -105,7 +105,7 @@ Stop with Ctrl-C. Type ? and Enter to see this again.
 	_, _ = io.WriteString(s.out, strings.ReplaceAll(text, "\n  forgerun ", "\n  "+os.Args[0]+" ")) // the name as the user typed it
 }
 
-// taken adds the variable and the process that uses the address to an "address in use" error. taken returns other errors unchanged.
+// taken adds to an "address in use" error which process uses the address and which variable to change.
 func taken(variable, address string, err error) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
@@ -118,7 +118,7 @@ func taken(variable, address string, err error) error {
 		variable, address, who, variable, err)
 }
 
-// busy adds the variable and the process that uses the data folder to a "folder in use" error. busy returns other errors unchanged.
+// busy adds to a "folder in use" error which process uses the folder and which variable to change.
 func busy(dataDir string, err error) error {
 	used, ok := errors.AsType[*local.BusyError](err)
 	if !ok {

@@ -25,7 +25,6 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// devStack returns a stack for dev processes that use existing stores.
 func devStack(t *testing.T) *stack {
 	return newStack(t, env{"FORGERUN_LOG_FORMAT": "json", "FORGERUN_DATA_DIR": t.TempDir()})
 }
@@ -66,7 +65,7 @@ func TestDevRefusesForeignHosts(t *testing.T) {
 	got, body := visit(t, dev.url+"/v1/nothing", "rebind.example")
 	require.Equal(t, http.StatusMisdirectedRequest, got)
 	require.Contains(t, body, "rebind.example")
-	for _, site := range []string{"cross-site", "same-site"} { // other ports of localhost are same-site
+	for _, site := range []string{"cross-site", "same-site"} {
 		got, _ = visit(t, admin+"/metrics", "localhost", "Sec-Fetch-Site", site)
 		require.Equal(t, http.StatusForbidden, got)
 	}
@@ -75,7 +74,6 @@ func TestDevRefusesForeignHosts(t *testing.T) {
 	require.Contains(t, findings, "Redis role: master")
 }
 
-// If dev listens on the network, its dashboards require a token.
 func TestDevOnTheNetworkHasAToken(t *testing.T) {
 	s := devStack(t)
 	var tokens []string
@@ -100,7 +98,6 @@ func TestDevOnTheNetworkHasAToken(t *testing.T) {
 	require.Equal(t, tokens[0], tokens[1])
 }
 
-// startDevWithClient starts dev with its own stores, and returns a client of it.
 func startDevWithClient(t *testing.T, dir string, flags ...string) (*proc, *client.Client) {
 	t.Helper()
 	address, err := local.FreeAddress()
@@ -119,7 +116,7 @@ func startDevWithClient(t *testing.T, dir string, flags ...string) (*proc, *clie
 	return dev, c
 }
 
-// Under faults, the port stays the same and all jobs of a client end.
+// With injected faults, dev keeps its port and all jobs end.
 func TestDevWithChaos(t *testing.T) {
 	t.Parallel()
 	dir := tempDir(t)
@@ -135,7 +132,7 @@ func TestDevWithChaos(t *testing.T) {
 		require.NoError(t, err)
 		j, err := c.Wait(ctx, accepted.JobID)
 		require.NoError(t, err)
-		require.True(t, j.Final(), j.State) // FAILED if its worker was lost
+		require.True(t, j.Final(), j.State)
 		for line := range strings.Lines(dev.stdout.String()[banner:]) {
 			if word := strings.Fields(line); len(word) > 2 {
 				faults[word[1]] = true
@@ -170,7 +167,6 @@ func TestDevRestartsKilledStores(t *testing.T) {
 	dev.stop()
 }
 
-// Invalid uses of --chaos are refused at the start.
 func TestDevChaosUsage(t *testing.T) {
 	t.Parallel()
 	for want, environment := range map[string]env{
@@ -196,7 +192,7 @@ func inTerminal(t *testing.T, environment env, args ...string) (terminal *os.Fil
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		_, _ = io.Copy(shown, terminal) // until the program has ended
+		_, _ = io.Copy(shown, terminal)
 	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()

@@ -36,7 +36,6 @@ func (p *program) doctorCommand() *cobra.Command {
 	return c
 }
 
-// doctor prints what it finds in the configuration of a role and in its stores.
 func (p *program) doctor(ctx context.Context, role string, asJSON bool) error {
 	if role == "" {
 		role = "api"
@@ -74,10 +73,10 @@ func examine(ctx context.Context, role string, cfg Config, bad error, unknown []
 	return found
 }
 
-// fewConnections is the number of possible connections below which doctor warns.
+// doctor warns if the file limit allows fewer client connections than this.
 const fewConnections = 2_000
 
-// judgeFiles judges this command's limit of open files. A service started by the same shell or unit has the same limit.
+// judgeFiles checks the limit of open files of this command. A service from the same shell or unit has the same limit.
 func judgeFiles(fs *doctor.Findings, role string, connections int) {
 	found := fmt.Sprintf("room for %d client connections", connections)
 	fs.Judge("file descriptors",
@@ -106,7 +105,7 @@ func judgeConfig(fs *doctor.Findings, role string, cfg Config, bad error, unknow
 	if bad != nil {
 		return // LoadConfig failed, so cfg is incomplete
 	}
-	if role == "worker" || role == "dev" { // the lease must not end before the heartbeat that follows a failed one
+	if role == "worker" || role == "dev" { // after one failed heartbeat, the next must come before the lease ends
 		found := fmt.Sprintf("%v, heartbeat every %v, statements up to %v", cfg.LeaseTimeout, cfg.heartbeat(), cfg.DBTimeout)
 		fs.Judge("lease",
 			doctor.Warn(cfg.heartbeat()+cfg.DBTimeout*6/5 >= cfg.LeaseTimeout,
@@ -146,7 +145,6 @@ func judgeExposure(fs *doctor.Findings, role string, cfg Config) {
 		"set FORGERUN_WEBHOOK_ALLOW_PRIVATE=false, unless every client is trusted"))
 }
 
-// judgeConsent warns if registration is open and receivers get events without having agreed.
 func judgeConsent(fs *doctor.Findings, cfg Config) {
 	fs.Judge("webhook consent",
 		doctor.Warn(!cfg.WebhookChallenge,
@@ -156,8 +154,8 @@ func judgeConsent(fs *doctor.Findings, cfg Config) {
 		doctor.OK("receivers are asked for consent, in the name of "+webhook.Origin(cfg.PublicURL)))
 }
 
-// judgeMasterKey judges the master key of a role that uses one. An api starts without a key, a deliverer does not, and dev creates its
-// own. state is nil if it is unknown.
+// judgeMasterKey judges the master key of a role that uses one. Without a key, an api starts but a deliverer does not. dev creates its own
+// key. state is nil if it is unknown.
 func judgeMasterKey(fs *doctor.Findings, role string, cfg Config, state *repo.State) {
 	if vault, err := webhook.NewVault(cfg.MasterKey); err == nil && role != "worker" && state != nil {
 		wrong := ""

@@ -16,9 +16,9 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// only requires exactly one unhealthy finding, which has the severity `want` and contains the words. If want is Healthy, no finding may be
-// unhealthy.
-func only(t *testing.T, all doctor.Findings, want doctor.Severity, words ...string) {
+// requireOnly checks that exactly one finding is unhealthy, and that it has this severity and contains the words. If want is Healthy, no
+// finding may be unhealthy.
+func requireOnly(t *testing.T, all doctor.Findings, want doctor.Severity, words ...string) {
 	t.Helper()
 	found := slices.DeleteFunc(slices.Clone(all), func(f doctor.Finding) bool { return f.Level == doctor.Healthy })
 	if want == doctor.Healthy {
@@ -71,7 +71,7 @@ func TestDoctorJudgesTheConfiguration(t *testing.T) {
 		var fs doctor.Findings
 		judgeConfig(&fs, c.role, cfg, bad, nil)
 		judgeMasterKey(&fs, c.role, cfg, &repo.State{HasWebhooks: true})
-		only(t, fs, c.level, c.words...)
+		requireOnly(t, fs, c.level, c.words...)
 	}
 	var fs, open, asked, few, enough, worker doctor.Findings
 	judgeConfig(&fs, "api", Config{}, errors.New("bad configuration:\n  A=1: x\n  B=2: y"), []string{"FORGERUN_TIMESCALE"})
@@ -80,18 +80,17 @@ func TestDoctorJudgesTheConfiguration(t *testing.T) {
 	require.Contains(t, fs[2].String(), "FORGERUN_TIMESCALE is not a known variable")
 	require.False(t, strings.Contains(fs[0].String(), "\n"))
 	judgeConsent(&open, Config{})
-	only(t, open, doctor.Warning, "FORGERUN_WEBHOOK_CHALLENGE=true")
+	requireOnly(t, open, doctor.Warning, "FORGERUN_WEBHOOK_CHALLENGE=true")
 	judgeConsent(&asked, Config{WebhookChallenge: true, PublicURL: "https://forgerun.example.com"})
-	only(t, asked, doctor.Healthy, "in the name of forgerun.example.com")
+	requireOnly(t, asked, doctor.Healthy, "in the name of forgerun.example.com")
 	judgeFiles(&few, "api", 683)
-	only(t, few, doctor.Warning, "room for 683", "LimitNOFILE")
+	requireOnly(t, few, doctor.Warning, "room for 683", "LimitNOFILE")
 	judgeFiles(&enough, "api", fewConnections)
-	only(t, enough, doctor.Healthy, "room for 2000")
+	requireOnly(t, enough, doctor.Healthy, "room for 2000")
 	judgeFiles(&worker, "worker", 683)
-	only(t, worker, doctor.Healthy)
+	requireOnly(t, worker, doctor.Healthy)
 }
 
-// doctor runs the command in this process, and checks that the output contains no secret of the environment.
 func (s *stack) doctor(environment env, args ...string) (code int, report string) {
 	s.t.Helper()
 	all := merge(s.env, environment)
@@ -119,7 +118,6 @@ func passwordOf(raw string) string {
 	return password
 }
 
-// doctor reports all problems in one run.
 func TestDoctorReportsAllProblems(t *testing.T) {
 	t.Parallel()
 	s := newStackOn(t, emptyDatabase(t), env{"FORGERUN_TIMESCALE": "1"})
@@ -132,7 +130,7 @@ func TestDoctorReportsAllProblems(t *testing.T) {
 		"warn  configuration: FORGERUN_TIMESCALE is not a known variable",
 		"warn  registration: open",
 		"FAIL  Postgres schema: none",
-		"FAIL  Postgres fsync: off", // on the Postgres server of the tests
+		"FAIL  Postgres fsync: off", // the tests' Postgres runs without fsync
 		"warn  Redis persistence: appendonly is no",
 		"FAIL  Redis maxmemory-policy: allkeys-lru",
 	} {
