@@ -33,7 +33,7 @@ func TestConsoleOnABadDay(t *testing.T) {
 	worker.pause()
 	s.exec(`UPDATE workers SET heartbeat_at = heartbeat_at - interval '31 min', expires_at = expires_at - interval '31 min'`)
 	s.exec(`INSERT INTO workers (worker_id, name, concurrency, state, expires_at)
-		VALUES ('ffffffff-ffff-4fff-bfff-ffffffffffff', 'dead', 4, 'DEAD', now())`) // as if the dead worker had been registered last
+		VALUES ('ffffffff-ffff-4fff-bfff-ffffffffffff', 'dead', 4, 'DEAD', now())`)
 
 	pages := []struct {
 		page  string

@@ -14,7 +14,6 @@ func (c *consoleTab) search(text string) {
 	evaluate[bool](c, `(document.querySelector("form.search").requestSubmit(), true)`)
 }
 
-// at waits until the page with this address is shown.
 func (c *consoleTab) at(address string) {
 	c.t.Helper()
 	c.until("the page "+address, fmt.Sprintf(`location.hash === %q`, "#/"+address))
@@ -95,7 +94,7 @@ func TestConsoleBulkWithoutEligibleJobs(t *testing.T) {
 	s.await("SUCCEEDED", again...)
 }
 
-// The search finds ids, correlation ids and names. For an unknown value, it shows a message.
+// If a search finds nothing, it shows a message.
 func TestConsoleSearch(t *testing.T) {
 	s, api, u := newDelivering(t)
 	hook := u.receive(api, nil)
@@ -135,7 +134,7 @@ func TestConsoleSearch(t *testing.T) {
 	})
 }
 
-// After a submission, the console shows the page of the job with its whole id. Lists show progress and run times.
+// After a submission, the console shows the page of the job with its whole id.
 func TestConsoleSubmitsAndLists(t *testing.T) {
 	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "3"}) // RUNS_LONG takes minutes
 	s.await("SUCCEEDED", u.submit(api, execute("SUCCESS_FAST")))
@@ -194,7 +193,6 @@ func TestConsoleNavigation(t *testing.T) {
 	c.seen("jobs-390")
 }
 
-// Operators create a schedule, run it at once, see its runs and delete it, also on a phone.
 func TestConsoleSchedules(t *testing.T) {
 	s, api, u := newWorking(t)
 	c := newConsole(t, s, api)

@@ -26,11 +26,11 @@ type consoleTab struct {
 	host string
 
 	mu    sync.Mutex
-	wrong []string // errors that the page's script reported
-	hosts []string // hosts that the page sent requests to
+	wrong []string
+	hosts []string
 }
 
-// newConsole opens the console of a process. The test fails if a page reports an error.
+// The test fails if a page reports an error.
 func newConsole(t *testing.T, s *stack, p *proc) *consoleTab {
 	c := newTab(t, s, p.logged("admin listening")["address"].(string), "/")
 	t.Cleanup(c.requireNoErrors)
@@ -138,7 +138,6 @@ func (c *consoleTab) login(token string) {
 	c.press("Log in")
 }
 
-// requireNoErrors checks that the script of the page reported no error, and that it sent requests only to this process.
 func (c *consoleTab) requireNoErrors() {
 	c.t.Helper()
 	c.mu.Lock()
@@ -150,7 +149,6 @@ func (c *consoleTab) requireNoErrors() {
 	}
 }
 
-// Operators log in and submit, watch, cancel, retry and edit jobs in a browser, and erase a client.
 func TestConsoleInABrowser(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_ADMIN_READ_TOKEN": readersToken})
 	api, worker := s.startLeader(), s.startWorker()
@@ -209,7 +207,6 @@ func TestConsoleInABrowser(t *testing.T) {
 	c.until("the jobs in Asynqmon", `/Processed\s+\d/.test(document.body.innerText)`)
 }
 
-// consolePages maps the pages of the console to a text that they must show.
 var consolePages = map[string]string{
 	"overview": "Open jobs by state", "jobs": "FAIL_IMMEDIATE", "jobs?state=FAILED": "RFA_INTERNAL", "new": "Kind", "batches": "Batches",
 	"bulk":   "cancel",
@@ -218,7 +215,6 @@ var consolePages = map[string]string{
 	"clients": "Clients", "erasures": "Erasures", "audit": "Audit", "system": "Workers alive",
 }
 
-// Every page shows its content and fits the window, without errors of its script.
 func TestConsolePages(t *testing.T) {
 	s, api, u := newWorking(t)
 	u.subscribe(api, "http://127.0.0.1:10/", "*")
@@ -247,8 +243,8 @@ func TestConsolePages(t *testing.T) {
 	})
 }
 
-// A page reports a frozen process long before its requests time out, and removes the report when the process continues. If the process
-// has died, a banner says so, and another process shows the same page.
+// A page reports a frozen process long before its requests time out, and removes the report when the process continues. If the process has
+// died, the page shows a banner. Another process shows the same page.
 func TestConsoleOfADeadProcess(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": operatorsToken})
 	first, second := s.startLeader(), s.startAPI()

@@ -18,7 +18,7 @@ func TestConsoleOfATestbed(t *testing.T) {
 	u.disturb(api, `[{"match":{"operation":"submitJob","nth":1},"effect":{"close":"after_commit"}},
 		{"match":{"operation":"submitJob","nth":2},"effect":{"status":503,"retry_after":5}},
 		{"match":{"operation":"getJob","every":3},"effect":{"delay":"10ms"}}]`)
-	for _, key := range []string{"one", "two", "three"} { // three jobs with different keys
+	for _, key := range []string{"one", "two", "three"} {
 		_, _, err := u.sendUnchecked(api, "POST", "/v1/jobs", execute("SUCCESS_FAST"), "Idempotency-Key", key, "X-Correlation-ID", "<i>order</i>")
 		require.True(t, err == nil || strings.Contains(err.Error(), io.EOF.Error()), err)
 	}
@@ -27,7 +27,7 @@ func TestConsoleOfATestbed(t *testing.T) {
 	other := s.newUser(api)
 	running := other.startSession(api, `{"profile":"flaky-network","seed":11}`)
 	for range 3 {
-		_, _, _ = other.sendUnchecked(api, "GET", "/v1/jobs", "") // some responses are lost
+		_, _, _ = other.sendUnchecked(api, "GET", "/v1/jobs", "") // the profile loses some responses, so ignore errors
 	}
 
 	c := newConsole(t, s, api)
@@ -69,7 +69,6 @@ func TestConsoleOfATestbed(t *testing.T) {
 	require.Equal(t, http.StatusOK, other.call(api, "POST", "/v1/testbed/sessions/"+running+"/end", "").status)
 	c.says("ENDED")
 
-	// An operator starts a session with a profile, and ends it.
 	c.setLook(390, "light")
 	c.open("sessions")
 	c.press("Start a session…")

@@ -18,7 +18,7 @@ import (
 
 const prometheusFolder = "../../monitoring/prometheus"
 
-// allQueries returns the queries of dashboards, rules, the runbook and the chart's autoscalers. It sets Grafana's variables to "all".
+// allQueries sets Grafana's variables to "all".
 func allQueries(t *testing.T) []string {
 	t.Helper()
 	queries := slices.Concat(queriesIn(t, prometheusFolder+"/recording.yml", "expr"), queriesIn(t, prometheusFolder+"/alerts.yml", "expr"),
@@ -35,7 +35,6 @@ func allQueries(t *testing.T) []string {
 	return queries
 }
 
-// queriesIn returns the values with this name, at any depth of a YAML or JSON file.
 func queriesIn(t *testing.T, path, name string) (queries []string) {
 	t.Helper()
 	var file any
@@ -61,16 +60,14 @@ func queriesIn(t *testing.T, path, name string) (queries []string) {
 	return queries
 }
 
-// absentWhenHealthy lists the selectors that match no series on a healthy stack.
 var absentWhenHealthy = []string{`http_requests_total{code=~"5.."}`, `http_requests_total{code=~"5..", code!="501"}`,
 	`http_requests_total{code="429"}`, `jobs_failed_total{error_code="RFA_INTERNAL", work_kind!~"FAIL_IMMEDIATE|FAIL_AFTER_PROGRESS"}`}
 
-// Dashboards, rules, the runbook and autoscalers use only metrics and labels that some role exports or a rule records. promtool checks
-// the syntax of the queries. The runbook's SQL and Redis commands work.
+// Every metric and label in dashboards, rules, the runbook and autoscalers exists. The runbook's SQL and Redis commands work.
 func TestDashboardsAndRulesUseMetricsThatExist(t *testing.T) {
 	s := newStack(t, hooks)
 	processes := []*proc{s.startLeader(), s.startWorker(), s.startDeliverer()}
-	s.newUser(processes[0]) // the first requests create the series of the HTTP metrics; others start at zero
+	s.newUser(processes[0]) // a request creates the series of the HTTP metrics; all other series exist from the start
 	s.requireRunbook()
 	recorded := regexp.MustCompile(`record: (\S+)`).FindAllStringSubmatch(readText(t, filepath.Join(prometheusFolder, "recording.yml")), -1)
 	elsewhere := []string{"ALERTS", "up", "scrape_duration_seconds"} // metrics of Prometheus itself
@@ -183,7 +180,7 @@ func runbookBlocks(t *testing.T, language string) (lines []string) {
 	return lines
 }
 
-// selectorsOf returns the metrics of a PromQL expression, each with its labels. It skips functions and keywords.
+// selectorsOf skips functions and keywords.
 func selectorsOf(expr string) (found []string) {
 	expr = comments.ReplaceAllString(expr, "")
 	expr = ranges.ReplaceAllString(grouping.ReplaceAllString(expr, ""), "")

@@ -24,8 +24,7 @@ func openDocs(t *testing.T, s *stack, address string) *consoleTab {
 	return c
 }
 
-// checkLog counts the entries of the browser's log as errors of the page. Such entries report, for example, violations of the page's
-// policy. It includes entries from before the call.
+// checkLog makes the test fail if the browser logged anything, such as a violation of the page's policy. Earlier entries count, too.
 func (c *consoleTab) checkLog() {
 	c.t.Helper()
 	require.NoError(c.t, chromedp.Listen(c.ctx, func(event any) {
@@ -39,7 +38,7 @@ func (c *consoleTab) checkLog() {
 	require.NoError(c.t, err)
 }
 
-// evaluate returns the value of a JavaScript expression in the page. It waits if the value is a promise.
+// evaluate waits if the value is a promise.
 func evaluate[T any](c *consoleTab, expression string) T {
 	c.t.Helper()
 	value, err := inPage(c.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
@@ -47,8 +46,8 @@ func evaluate[T any](c *consoleTab, expression string) T {
 	return value
 }
 
-// look is a window width and a colour scheme. Tests check pages in one look. With -tags slow, they check pages on phones and desktops in
-// both colour schemes, and run axe.
+// look is a window width and a colour scheme. Tests check pages in one look. With -tags slow, they use phone and desktop widths in both
+// colour schemes, and run axe.
 type look struct {
 	width  int64
 	scheme string
@@ -92,8 +91,8 @@ func (c *consoleTab) setLook(width int64, scheme string) {
 	c.do(chromedp.EmulateViewport(width, 900))
 }
 
-// A developer enters a key and sends requests from the documentation page. An operator does so on the admin listener. The page loads
-// nothing from other hosts, stores nothing in the browser, and fits a phone. The pages of problems fit a phone, too.
+// Operators can send requests from the page on the admin listener, too. The page loads nothing from other hosts, stores nothing in the
+// browser, and fits a phone. The pages of problems fit a phone, too.
 func TestDocsPage(t *testing.T) {
 	s, api, u := newWorking(t)
 	c := openDocs(t, s, strings.TrimPrefix(api.url, "http://"))
@@ -117,7 +116,7 @@ func TestDocsPage(t *testing.T) {
 	evaluate[bool](c, `document.querySelector(".auth-btn-wrapper .authorize").click(), document.querySelector(".btn-done").click(), true`)
 	send("submitJob", "202")
 	s.awaitFinal(s.text(`SELECT job_id::text FROM jobs`))
-	send("listJobs", "200") // the page does not send the documented examples of optional filters
+	send("listJobs", "200") // optional filters stay empty, though the document has examples for them
 	require.Contains(t, evaluate[string](c, `document.querySelector("[id$=-listJobs] .live-responses-table").textContent`),
 		s.text(`SELECT job_id::text FROM jobs`))
 	for _, l := range []look{{390, "light"}, {1400, "dark"}} {

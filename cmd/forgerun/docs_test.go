@@ -17,10 +17,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// aboutFaults matches the test files whose tests docs/explanation/reliability.md must list.
 var aboutFaults = regexp.MustCompile(`/(?:\w+_fault|\w+_crash|faults\w*|leader|shutdown|ready\w*|keys|limits)_test\.go$`)
 
-// docs/explanation/reliability.md names all tests of faults, and no test that does not exist.
 func TestReliabilityPageNamesEveryTest(t *testing.T) {
 	t.Parallel()
 	page := readText(t, "../../docs/explanation/reliability.md")
@@ -55,7 +53,6 @@ func existingTests(t *testing.T) map[string]string {
 	return exist
 }
 
-// The table of work kinds in docs/reference/api.md equals the catalogue.
 func TestAPIPageListsTheCatalogue(t *testing.T) {
 	t.Parallel()
 	_, page, found := strings.Cut(readText(t, "../../docs/reference/api.md"), "\n## Work kinds\n")
@@ -75,11 +72,9 @@ func TestAPIPageListsTheCatalogue(t *testing.T) {
 	}
 }
 
-// sourceFile matches paths of this repository's files in documentation.
 var sourceFile = regexp.MustCompile(
 	"`((?:app|client|cmd|handlers|internal|job|migrations|monitoring|repo|scripts|tasks|webhook)/[\\w./-]+\\.\\w+)`")
 
-// Every file that the documentation names exists.
 func TestDocumentationNamesFilesThatExist(t *testing.T) {
 	t.Parallel()
 	for _, page := range markdownFiles(t) {
@@ -105,7 +100,6 @@ var (
 	elsewhere  = regexp.MustCompile(`^(?:[a-z][a-z0-9+.-]*:|//)`)
 )
 
-// Every link from a page to a file or a heading of this repository has a target.
 func TestDocumentationLinks(t *testing.T) {
 	t.Parallel()
 	pages := markdownFiles(t)

@@ -14,7 +14,6 @@ import (
 
 const documentTools = "../../tools/documents"
 
-// requireNodePackages skips the test if the packages of a folder are not installed.
 func requireNodePackages(t *testing.T, dir string) {
 	t.Helper()
 	missing := missingProgram("node", "install Node 18 or later")
@@ -57,7 +56,6 @@ func runIn(t *testing.T, dir string, environment []string, command ...string) st
 	return string(output)
 }
 
-// TestDocumentationTypesOfClients checks that the types of the libraries equal the types of the OpenAPI document.
 func TestDocumentationTypesOfClients(t *testing.T) {
 	t.Parallel()
 	for _, library := range []struct {

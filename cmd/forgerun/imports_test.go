@@ -13,22 +13,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The import rules. Package job is the lowest layer. app uses the store of repo, and handlers use the use cases of app. The other adapters
-// (tasks, webhook, work) share only job, telemetry and clock. Programs connect them. An import between our packages is a bug unless
-// mayImport or, for tests, testsMayImport lists it.
+// The import rules. Package job is the lowest layer. app uses the store of repo, and handlers use the use cases of app. The adapters tasks,
+// webhook and work share only job, telemetry and clock. The programs, such as cmd/forgerun, connect the packages. An import between our
+// packages is a bug unless mayImport or, for tests, testsMayImport lists it.
 
 const module = "github.com/forgerun/forgerun"
 
 // resource lists what a package of the client API may import.
 var resource = []string{"handlers/api", "handlers/decode", "handlers/httpkit", "handlers/query", "handlers/views", "job", "job/view"}
 
-// mayImport lists which of our packages a package may import. The test fails for a package without a row.
+// The test fails for a package without a row.
 var mayImport = []packageRule{
 	{"job", nil},
 	{"job/view", []string{"internal/timetable", "job"}},
 	{"job/admin", []string{"job", "job/view"}},
 	{"job/testbed", []string{"job", "verdict", "verdict/fault", "verdict/wire"}},
-	{"verdict", []string{"verdict/fault"}}, // it judges clients of any API, so it does not know ForgeRun's
+	{"verdict", []string{"verdict/fault"}}, // it judges clients of any API, so it must not depend on ForgeRun's API
 	{"verdict/fault", nil},
 	{"verdict/redact", nil},
 	{"verdict/api", []string{"internal/yamlfile", "verdict", "verdict/fault", "verdict/wire"}},
@@ -136,7 +136,7 @@ var mayImport = []packageRule{
 	{"repo/operator", []string{"job", "job/admin", "repo/deliveries", "repo/jobs", "repo/pg"}},
 	{"repo/testbed", []string{"job", "job/testbed", "verdict", "verdict/fault", "internal/clock", "repo/pg"}},
 	{"internal/doctor", []string{"repo", "tasks/queue"}}, // judges what repo and queue report about their servers
-	{"internal/invariants", nil}, // database queries for tests of the service and for the simulator's judge
+	{"internal/invariants", nil}, // SQL checks that the tests and the simulator share
 	{"repo/repotest", []string{"repo", "internal/invariants", "internal/stack"}},
 	{"internal/testkit", nil}, // for tests
 	{"internal/testkit/browser", nil},
@@ -176,15 +176,14 @@ var mayImport = []packageRule{
 	{"cmd/...", []string{"..."}},
 	{"internal/bench", []string{"client", "internal/stack", "internal/work test", "job test",
 		"repo test"}},
-	{"internal/pages", nil}, // writes the generated parts of docs
+	{"internal/pages", nil},
 }
 
 // testsMayImport lists further packages of ours that test files may import: helpers that start servers and databases, and check responses.
-// An adapter's test needs no other adapter, because cmd/forgerun tests all adapters together.
 var testsMayImport = []string{"internal/invariants", "internal/stack", "internal/testkit/...", "repo/repotest",
 	"handlers/apitest", "handlers/backend", "app/apptest"}
 
-// onlyIn lists the packages, tests included, that may import a library. Other packages must not use the library's types.
+// onlyIn lists the packages, tests included, that may import a library.
 var onlyIn = []struct {
 	library string // import path; includes paths below it
 	pkgs    []string
@@ -214,7 +213,7 @@ var onlyIn = []struct {
 		"webhook test", "internal/simulator/scenario", "cmd/... test"}},
 }
 
-// standardLibraryOnly lists the packages that, except in tests, import only the standard library and the libraries listed here.
+// These packages may import only the standard library and the libraries listed. Tests may import more.
 var standardLibraryOnly = map[string][]string{
 	"job": {}, "verdict": {}, "verdict/fault": {}, "verdict/redact": {}, "migrations": {}, "client": {"github.com/dunglas/httpsfv"},
 }
@@ -259,7 +258,6 @@ func TestProgramLinksNoLibraryOfTests(t *testing.T) {
 	}
 }
 
-// violations returns a sentence for each rule that the file's imports break.
 func violations(f file) []string {
 	row := slices.IndexFunc(mayImport, func(r packageRule) bool { return covers(r.pkg, f.pkg()) })
 	if row < 0 {
@@ -296,7 +294,7 @@ func violations(f file) []string {
 	return found
 }
 
-// mayUse reports whether one of the entries ("repo", "cmd/...", "tasks test") covers the file. " test" limits an entry to test files.
+// mayUse reports whether one of the entries ("repo", "cmd/...", "tasks test") covers the file.
 func mayUse(entries []string, f file) bool {
 	return slices.ContainsFunc(entries, func(entry string) bool {
 		pattern, testsOnly := strings.CutSuffix(entry, " test")
@@ -308,7 +306,6 @@ func coveredByAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return covers(p, name) })
 }
 
-// covers reports whether a pattern ("job", "cmd/...", "...") covers a path.
 func covers(pattern, name string) bool {
 	if pattern == "..." {
 		return true
@@ -317,13 +314,12 @@ func covers(pattern, name string) bool {
 	return name == root || below && strings.HasPrefix(name, root+"/")
 }
 
-// isLibrary reports whether an import path is outside the standard library: only then its first element has a dot.
+// isLibrary reports whether a package is outside the standard library. Such paths begin with a host name.
 func isLibrary(importPath string) bool {
 	first, _, _ := strings.Cut(importPath, "/")
 	return strings.Contains(first, ".")
 }
 
-// filesOfModule returns what each of the module's packages imports on this system, with separate entries for its code and its tests.
 func filesOfModule(t *testing.T) (files []file) {
 	t.Helper()
 	listed, err := exec.CommandContext(t.Context(), "go", "list", "-tags", "slow", "-json=ImportPath,Imports,TestImports,XTestImports",

@@ -31,7 +31,7 @@ func requireAccessible(c *consoleTab, at string) {
 	if !evaluate[bool](c, `!!window.axe`) {
 		text, err := os.ReadFile("testdata/axe/axe.min.js")
 		require.NoError(c.t, err)
-		// A page is dimmed for a moment while it reloads, which lowers its contrast.
+		// While a page reloads it is dimmed, and axe would report the low contrast.
 		const undimmed = `; (sheet => { sheet.replaceSync(".page { opacity: 1 !important; transition: none !important }");
 			document.adoptedStyleSheets = [sheet]; })(new CSSStyleSheet()); true`
 		evaluate[bool](c, string(text)+undimmed)
@@ -75,7 +75,6 @@ func nodeVerifier() verifier {
 	}
 }
 
-// npmVerifier runs a copy of the snippet next to the packages.
 func npmVerifier(t *testing.T) verifier {
 	v := verifier{name: "Node with npm packages", missing: missingProgram("node", "install Node 20 or later")}
 	if v.missing == "" {
@@ -98,8 +97,8 @@ func npmVerifier(t *testing.T) verifier {
 	return v
 }
 
-// npmPackages returns a folder with the packages that the snippets' lock file pins, and installs them unless another run has done so for
-// the same lock file. If several processes install them at the same time, the first one puts them in place.
+// npmPackages returns a folder with the packages in the snippets' lock file. It installs them once per lock file. Several processes may
+// install at once; only the first renames its folder into place.
 var npmPackages = sync.OnceValues(func() (string, error) {
 	lock, err := os.ReadFile(filepath.Join(snippets, "package-lock.json"))
 	if err != nil {

@@ -25,7 +25,6 @@ var pageBlock = regexp.MustCompile("(?ms)^```sh( background)?\n(.*?)^```$")
 // exits matches a command that must fail, and its exit code.
 var exits = regexp.MustCompile(`(?m)^(.*?) +# .*exits with (\d+)$`)
 
-// pageReader runs the commands of pages in a copy of the repository.
 type pageReader struct {
 	t           *testing.T
 	folder      string
@@ -34,7 +33,7 @@ type pageReader struct {
 	key, job    string // key and job id that a program printed last
 	shell       io.Writer
 	output      *bufio.Scanner
-	running     []*exec.Cmd // commands of background blocks
+	running     []*exec.Cmd
 }
 
 // Every command of the README and the tutorials works, in order, on a fresh copy. The test replaces only the documented placeholders.
@@ -63,7 +62,7 @@ func newPageReader(t *testing.T, folder string) *pageReader {
 	defer free.Close()
 	r := &pageReader{t: t, folder: folder, address: free.Addr().String()}
 	r.environment = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "GOFLAGS=-trimpath", // so that the build cache serves all folders
+		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "GOFLAGS=-trimpath", // all folders share the build cache
 		"FORGERUN_HTTP_ADDR=" + r.address, "FORGERUN_ADMIN_ADDR=127.0.0.1:0",
 	}
 	shell := r.command("bash")
@@ -98,8 +97,8 @@ func (r *pageReader) command(name string, args ...string) *exec.Cmd {
 	return c
 }
 
-// run runs a block and waits until it ends. For a background block, it waits for the first line of output, or for the API key if the block
-// starts the service.
+// run runs a block and waits until it ends. For a background block, it waits for the first output. If the block starts the service, it
+// waits for the API key.
 func (r *pageReader) run(page, block string, background bool) {
 	r.t.Helper()
 	block = strings.NewReplacer("frk_...", r.key, "localhost:8080", r.address, "JOB_ID", r.job).Replace(block)
@@ -139,7 +138,7 @@ func (r *pageReader) begin(page, block string) {
 	if c.SysProcAttr == nil {
 		c.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	c.SysProcAttr.Setpgid = true // Ctrl-C in a terminal signals the process group
+	c.SysProcAttr.Setpgid = true // own process group, so that the test can signal it as Ctrl-C does
 	out, err := c.StdoutPipe()
 	require.NoError(r.t, err)
 	c.Stderr = c.Stdout
