@@ -59,7 +59,6 @@ func TestAPIKilledBeforeCommit(t *testing.T) {
 	s.checkInvariants()
 }
 
-// killBeforeCommit sends requests to an api, kills it while they wait for the locked table, and returns another api.
 func killBeforeCommit(t *testing.T, table, path string, bodies []string, headers ...string) (s *stack, api *proc, u *user) {
 	t.Helper()
 	s = newStack(t)
@@ -119,7 +118,6 @@ func TestThousandConcurrentRequestsWithOneKey(t *testing.T) {
 	s.checkInvariants()
 }
 
-// behindProxy returns a stack, a proxy that can lose responses of Postgres, and the environment of processes that use the proxy.
 func behindProxy(t *testing.T) (*stack, *lossyProxy, env) {
 	t.Helper()
 	s := newStack(t)
@@ -127,8 +125,8 @@ func behindProxy(t *testing.T) (*stack, *lossyProxy, env) {
 	return s, p, env{"FORGERUN_DATABASE_URL": p.through(t, s.databaseURL)}
 }
 
-// workerSteps is a part of the SQL statement with which a worker claims jobs and stores their states. The next state is one of its
-// arguments.
+// workerSteps is a part of the SQL statement with which a worker claims jobs and stores their states. The statement's arguments contain the
+// new state, so the proxy can match it.
 const workerSteps = `INSERT INTO results`
 
 // If Postgres' response to a worker's step is lost, the worker repeats the step. The job changes its state only once.
@@ -172,7 +170,6 @@ func TestSubmissionWithLostResponse(t *testing.T) {
 	s.checkInvariants()
 }
 
-// keyed sends a POST request with an idempotency key. The request must succeed.
 func (u *user) keyed(api *proc, key, path, body string) answer {
 	u.s.t.Helper()
 	a := u.call(api, "POST", path, body, "Idempotency-Key", key)

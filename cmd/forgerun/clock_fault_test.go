@@ -51,7 +51,6 @@ func (s *stack) deferredBy(wait time.Duration) string {
 // autoRetry is the request for a job that fails once and succeeds after its backoff.
 var autoRetry = execute("RETRY_ON_FAIL", `"auto_retry":true`)
 
-// requireNotEarly fails if a job started before its time, by Postgres' clock.
 func (s *stack) requireNotEarly(ids []string) {
 	s.t.Helper()
 	require.Zero(s.t, s.count(`SELECT count(*) FROM jobs WHERE job_id = ANY($1::uuid[]) AND started_at < run_at`, ids), "started too early")
@@ -93,8 +92,8 @@ func TestPostgresClockGoesAheadAndStays(t *testing.T) {
 	s.checkInvariants()
 }
 
-// While Postgres' clock is behind, workers skip jobs queued before it went back, because these are not yet due by this clock. Workers run
-// them as soon as the clock is right again.
+// While Postgres' clock is behind, workers skip queued jobs that are not due by this clock. Workers run them as soon as the clock is right
+// again.
 func TestPostgresClockGoesBackForAWhile(t *testing.T) {
 	s, clock := newStackWithClock(t, 0)
 	api := s.startLeader()

@@ -179,8 +179,7 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 	return certFile, keyFile
 }
 
-// TestFaultRedisUserIsTurnedOff: Redis requires TLS and a user with the rights in docs/how-to/operations.md. The user is disabled, its
-// connections are closed, and the user is enabled again.
+// TestFaultRedisUserIsTurnedOff: Redis requires TLS and a user with the rights in docs/how-to/operations.md.
 func TestFaultRedisUserIsTurnedOff(t *testing.T) {
 	s := newStackOn(t, repotest.URL(t))
 	cert, key := certificate(t)
@@ -272,7 +271,6 @@ func TestFaultStandby(t *testing.T) {
 	r.end()
 }
 
-// limitMemory creates a control group with a memory limit. join adds a process, and killed counts the processes that the kernel killed.
 func limitMemory(t *testing.T, limit int) (join func(pid int), killed func() int) {
 	t.Helper()
 	write := func(path, value string) error { return os.WriteFile(path, []byte(value), 0o600) }

@@ -19,9 +19,9 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// These tests take minutes, or need root to mount a file system. "make test-all" runs these tests, one after the other.
+// Some of these tests take minutes, others need root to mount a file system. "make test-all" runs them one after the other.
 
-// trial is a stack under load: an api, a worker, a deliverer, and a receiver. Clients submit jobs until end is called.
+// Clients submit jobs to a trial until end is called.
 type trial struct {
 	*stack
 	u    *user
@@ -48,7 +48,6 @@ func newTrial(s *stack, own map[string]env) *trial {
 	return r
 }
 
-// progress waits until more jobs have been accepted and run, and more events delivered.
 func (r *trial) progress(when string) {
 	r.t.Helper()
 	accepted, delivered := len(r.acceptedIDs()), len(r.hook.all())
@@ -65,7 +64,6 @@ func (r *trial) refusals() {
 	eventually(r.t, "requests are refused", func() bool { return r.load.refusals() > before+8 })
 }
 
-// end stops the load and checks all jobs and events.
 func (r *trial) end() {
 	r.t.Helper()
 	for _, a := range r.load.stop() {
@@ -82,7 +80,7 @@ func (r *trial) end() {
 	r.t.Logf("%d jobs, %d refused requests", r.count(`SELECT count(*) FROM jobs`), r.load.refusals())
 }
 
-// drained waits until the query counts 0. It fails if the count stops decreasing.
+// drained fails if the count stops decreasing.
 func (r *trial) drained(what, sql string) {
 	r.t.Helper()
 	for left := r.count(sql); left > 0; {
@@ -211,7 +209,6 @@ func TestFaultPartitions(t *testing.T) {
 	r.end()
 }
 
-// Postgres' clock goes an hour ahead or back for 15 s.
 func TestFaultClockStep(t *testing.T) {
 	for name, seconds := range map[string]int{"ahead": 3600, "back": -3600} {
 		t.Run(name, func(t *testing.T) {
@@ -221,7 +218,7 @@ func TestFaultClockStep(t *testing.T) {
 			time.Sleep(15 * time.Second)
 			clock.shift(0)
 			r.progress("afterwards")
-			r.staleTasks = true // tasks with due times by the shifted clock may remain for an hour
+			r.staleTasks = true // tasks that were due by the shifted clock may stay in Redis for an hour
 			r.end()
 		})
 	}

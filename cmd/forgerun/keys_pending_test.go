@@ -35,8 +35,8 @@ func (p pending) finish(t *testing.T) int {
 	return response.StatusCode
 }
 
-// revokeWithNewer creates a new key for the user and revokes the old one with it.
-func (u *user) revokeWithNewer(api *proc) {
+// rotateKey replaces the user's key: the new key revokes the old one.
+func (u *user) rotateKey(api *proc) {
 	old := strings.Split(u.key, "_")[1]
 	u.key = u.expect(api, http.StatusCreated, "POST", "/v1/clients/"+u.id+"/keys", `{"rotate":true}`).text("api_key")
 	u.s.secret(u.key)
@@ -52,7 +52,7 @@ func TestRevokedKeyEndsPendingRequests(t *testing.T) {
 	s.revokeDuringRequests(api, other, s.newUser(api))
 }
 
-// dropKeyNotifications closes the connections that listen for key changes before each change of a key, so no process is notified.
+// dropKeyNotifications creates a trigger that closes all LISTEN connections before a key changes. So no process gets the notification.
 func (s *stack) dropKeyNotifications() {
 	s.exec(`CREATE FUNCTION dropKeyNotifications() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
@@ -85,7 +85,7 @@ func (s *stack) revokeDuringStreamsAndWaits(api, other *proc, u *user) {
 		go func() { submissions <- thief.call(p, "POST", "/v1/jobs", farAway, "Prefer", "wait=30") }()
 	}
 	s.awaitCount("the thief's submissions wait", 4, `SELECT count(*) FROM jobs WHERE client_id = $1`, u.id)
-	u.revokeWithNewer(other)
+	u.rotateKey(other)
 	later := u.submit(api, farAway)
 	u.expect(other, http.StatusOK, "POST", "/v1/jobs/"+far+"/cancel", "")
 	for _, stream := range streams {
@@ -101,7 +101,6 @@ func (s *stack) revokeDuringStreamsAndWaits(api, other *proc, u *user) {
 	}
 }
 
-// revokeDuringRequests revokes a user's key at another process while requests with it are pending.
 func (s *stack) revokeDuringRequests(api, other *proc, u *user) {
 	thief := *u
 	begun := map[string]pending{}
@@ -114,7 +113,7 @@ func (s *stack) revokeDuringRequests(api, other *proc, u *user) {
 	} {
 		begun[path] = thief.begin(api, path, body)
 	}
-	u.revokeWithNewer(other)
+	u.rotateKey(other)
 	for path, p := range begun {
 		require.Equal(s.t, http.StatusForbidden, p.finish(s.t), path)
 	}

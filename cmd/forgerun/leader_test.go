@@ -19,7 +19,6 @@ func (s *stack) leader() string {
 	return s.text(`SELECT leader_id::text FROM maintenance_state`)
 }
 
-// endLead ends the lease of a killed or paused leader immediately.
 func (s *stack) endLead() {
 	s.t.Helper()
 	s.exec(`UPDATE maintenance_state SET leader_expires_at = clock_timestamp()`)
@@ -128,8 +127,8 @@ func TestContendingLeadersDoNoHarm(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Postgres' clock was an hour ahead and is set back. A new leader finds rows whose times are now in the future. The test does not call
-// checkInvariants, because Redis may keep tasks for the old times.
+// Postgres' clock was an hour ahead and is set back. For a new leader, times that the old clock wrote are in the future. The test does not
+// call checkInvariants, because Redis may keep tasks for the old times.
 func TestPostgresClockGoesAheadAndBack(t *testing.T) {
 	s := newStack(t, hooks)
 	r := newReceiver(t, nil)

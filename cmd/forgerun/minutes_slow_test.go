@@ -17,7 +17,7 @@ func TestRedisAwayFor40SecondsWhileJobsRun(t *testing.T) {
 	ids := u.submitMany(api, 4, execute("SUCCESS_SLOW"))
 	s.await("RUNNING", ids...)
 	require.NoError(t, s.redis.Kill())
-	time.Sleep(away) // the test needs an outage of this duration
+	time.Sleep(away)
 	require.Equal(t, 4, s.countJobs(ids, "RUNNING"))
 	require.NoError(t, s.redis.Start(t.Context()))
 	s.await("SUCCEEDED", ids...)

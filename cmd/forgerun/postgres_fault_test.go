@@ -112,7 +112,7 @@ func TestReadOnlyPostgres(t *testing.T) {
 	s.checkInvariants()
 }
 
-// writable makes the database accept writes again. It first does so for its own connection, which may be read-only too.
+// writable makes the database accept writes again. Its own connection may be read-only, so it first makes that one writable.
 func (s *stack) writable(database string) {
 	s.t.Helper()
 	conn, err := s.db.Acquire(s.ctx())
@@ -144,7 +144,7 @@ func TestLeaseSurvivesExhaustedPool(t *testing.T) {
 	for range 40 { // the pool has 16 connections, so most requests time out
 		readers.Go(func() {
 			for {
-				// 503 if the wait for a connection or for the table took too long, 504 if both together did
+				// 503: one wait took too long. 504: the request's time limit ended first.
 				a := u.call(dev, "GET", "/v1/jobs/"+ended+"/report", "")
 				if a.err == nil && a.status != http.StatusServiceUnavailable && a.status != http.StatusGatewayTimeout {
 					t.Errorf("status %d: %s", a.status, a.body)
@@ -188,7 +188,7 @@ func TestChangedResultIsNotServed(t *testing.T) {
 	for i, change := range []string{
 		`UPDATE results SET body = set_byte(body, 100, get_byte(body, 100) # 1) WHERE job_id = $1`,
 		`UPDATE results SET body = set_byte(body, 100, get_byte(body, 100) # 1), sha256 = set_byte(sha256, 0, get_byte(sha256, 0) # 1)
-			WHERE job_id = $1`, // only the digest is wrong
+			WHERE job_id = $1`,
 	} {
 		s.exec(change, id)
 		before := sum(api.scrape(), "results_damaged_total")

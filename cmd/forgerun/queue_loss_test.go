@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// losses damage the queue "jobs" in Redis, as evictions, operators and other programs may.
+// losses are ways in which evictions, operators or other programs can damage the queue.
 var losses = map[string]func(r lossy){
 	"FLUSHALL":              func(r lossy) { r.do("FLUSHALL") },
 	"list deleted":          func(r lossy) { r.do("DEL", r.key("pending")) },
@@ -23,7 +23,6 @@ var losses = map[string]func(r lossy){
 
 const lostJobs = 300
 
-// lossy is the Redis of a test, and the queue to damage.
 type lossy struct {
 	t     *testing.T
 	rdb   *redis.Client
@@ -37,7 +36,6 @@ func (r lossy) do(command ...any) {
 	require.NoError(r.t, r.rdb.Do(r.t.Context(), command...).Err(), command)
 }
 
-// each calls damage with the keys of at most n tasks.
 func (r lossy) each(n int, damage func(key string)) {
 	r.t.Helper()
 	keys, err := r.rdb.Keys(r.t.Context(), strings.NewReplacer("{", `\{`, "}", `\}`).Replace(r.key("t:"))+"*").Result()
@@ -85,7 +83,6 @@ func TestQueueIsDamagedUnderAWorker(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Deferred jobs start at their due time although Redis lost their tasks.
 func TestDeferredJobsSurviveQueueLoss(t *testing.T) {
 	for name, damage := range map[string]func(lossy){
 		"FLUSHALL":          func(r lossy) { r.do("FLUSHALL") },
@@ -113,9 +110,8 @@ func TestDeferredJobsSurviveQueueLoss(t *testing.T) {
 	}
 }
 
-// Deliveries arrive although Redis lost their queue.
 func TestDeliveriesSurviveQueueLoss(t *testing.T) {
-	for _, name := range []string{"FLUSHALL", "list deleted", "tasks are strings"} { // these do damage even if only one task waits
+	for _, name := range []string{"FLUSHALL", "list deleted", "tasks are strings"} { // the other losses need more than one waiting task
 		t.Run(name, func(t *testing.T) {
 			s, api, u := newWorking(t, hooks)
 			received := u.receive(api, nil)

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// smallDisk moves the server's database to its own file system, and returns the folder. It needs root.
+// smallDisk needs root.
 func smallDisk(t *testing.T, url string) string {
 	t.Helper()
 	dir := tempDir(t)

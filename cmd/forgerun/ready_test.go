@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// A worker is unready if Redis answers but refuses writes. A Redis that may evict tasks is reported, but works until it is full.
+// A worker is unready if Redis answers but refuses writes. If Redis may evict tasks, the worker reports this, but stays ready.
 func TestReadinessFollowsRedisMemory(t *testing.T) {
 	s := newStack(t)
 	api, worker := s.startAPI(), s.startWorker()
@@ -56,7 +56,7 @@ func TestUnauthenticatedConnectionsDoNotLockTheAdminListener(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
-		eventually(t, path, func() bool { // at first, Postgres may be too slow for /readyz
+		eventually(t, path, func() bool {
 			status, _ := worker.admin(path)
 			return status == http.StatusOK
 		})

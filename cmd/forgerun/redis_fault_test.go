@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// awaitRelayed waits until each of the jobs has a task in the queue.
 func (s *stack) awaitRelayed(ids []string) {
 	s.t.Helper()
 	eventually(s.t, "the jobs are in the queue", func() bool {
@@ -26,7 +25,7 @@ func (s *stack) awaitRelayed(ids []string) {
 	})
 }
 
-// On a busy disk, FLUSHALL may take longer than the jobs; then the test submits more jobs.
+// FLUSHALL may take so long that all jobs have ended. Then the test submits more jobs.
 func TestFlushAllWhileJobsRun(t *testing.T) {
 	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "0.02"}) // PAYLOAD_SMALL takes 40 ms
 	var ids []string
@@ -99,7 +98,7 @@ func (s *stack) appendOnlyFile() string {
 	return files[0]
 }
 
-// While Redis refuses or delays writes, submissions do not wait for it. Afterwards the queue recovers automatically.
+// While Redis refuses or delays writes, submissions are still fast. Afterwards the queue recovers automatically.
 func TestRedisRefusesWrites(t *testing.T) {
 	t.Parallel()
 	for name, commands := range map[string][2]string{
@@ -117,7 +116,7 @@ func TestRedisRefusesWrites(t *testing.T) {
 				require.NoError(t, s.rdb.Do(t.Context(), words...).Err())
 			}
 			do(commands[0])
-			ids := u.submitMany(api, 100, execute("PAYLOAD_SMALL")) // submissions must not wait for the end of the fault
+			ids := u.submitMany(api, 100, execute("PAYLOAD_SMALL"))
 			do(commands[1])
 			s.await("SUCCEEDED", ids...)
 			s.checkInvariants()

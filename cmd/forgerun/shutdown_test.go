@@ -82,7 +82,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	worker.terminate()
 	worker.logged("stopping")
 	eventually(t, "a further signal ends the process", func() bool {
-		_ = worker.cmd.Process.Signal(syscall.SIGTERM) // send it again: signals that arrive together may count as one
+		_ = worker.cmd.Process.Signal(syscall.SIGTERM) // repeat: the kernel may merge signals that arrive together
 		return !worker.running()
 	})
 	require.Equal(t, -1, worker.exitCode())
@@ -169,7 +169,6 @@ func childrenOf(t *testing.T, pid int) []int {
 	return children
 }
 
-// startUnread starts a worker with an unread pipe as its standard error, and returns the read end.
 func (s *stack) startUnread() (*proc, *os.File) {
 	s.t.Helper()
 	reader, writer, err := os.Pipe()

@@ -32,7 +32,6 @@ func (u *user) sendUnchecked(api *proc, method, path, body string, headers ...st
 	return u.sendBy(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, api, method, path, body, headers...)
 }
 
-// sendBy is like sendUnchecked, over the connections of a client.
 func (u *user) sendBy(client *http.Client, api *proc, method, path, body string, headers ...string) (*http.Response, string, error) {
 	request, err := http.NewRequestWithContext(u.s.ctx(), method, api.url+path, strings.NewReader(body))
 	require.NoError(u.s.t, err)
@@ -107,7 +106,6 @@ func TestFaultsOfStreams(t *testing.T) {
 }
 
 // A rule with "same" affects only one request and its repetitions, in all processes. The key, the body or the URL identifies the request.
-// Other clients are not affected.
 func TestFaultsOfOneRequest(t *testing.T) {
 	s := newStack(t, withTestbed)
 	first, second := s.startLeader(), s.startAPI()
@@ -139,7 +137,7 @@ func TestFaultsOfOneRequest(t *testing.T) {
 		require.Equal(t, want.status, r.StatusCode)
 	}
 	kept := u.call(second, "GET", "/v1/testbed/faults", "").value("data").([]any)
-	for i, seen := range []int{3, 4, 3} { // a rule sees all requests until it applies to one, then only repetitions of that one
+	for i, seen := range []int{3, 4, 3} { // a rule counts all requests until it has chosen one; then it counts only repetitions of this one
 		rule := kept[i].(map[string]any)
 		require.InDelta(t, 2, rule["applied"], 0, "%v", rule)
 		require.InDelta(t, seen, rule["seen"], 0, "%v", rule)
@@ -180,7 +178,6 @@ func brokenIn(v verdict.Verdict) map[string]verdict.Result {
 	return broken
 }
 
-// runJudged runs a command in a session of a new client, and returns its output, its error and the broken rules.
 func (s *stack) runJudged(t *testing.T, api *proc, command []string, profile fault.Profile, seed int) (
 	said string, v verdict.Verdict, broken map[string]verdict.Result, ended error,
 ) {
@@ -196,10 +193,9 @@ func (s *stack) runJudged(t *testing.T, api *proc, command []string, profile fau
 	return said, v, broken, ended
 }
 
-// clientSlots limits the number of concurrent clients, so that fast clients are not slowed down.
+// At most 40 clients run at once, because more would slow each other down.
 var clientSlots = make(chan struct{}, 40)
 
-// run runs a command as a client of a service, or of a proxy in front of it.
 func (u *user) run(t *testing.T, url string, command []string) (said string, ended error) {
 	t.Helper()
 	clientSlots <- struct{}{}

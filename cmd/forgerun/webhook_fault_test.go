@@ -7,8 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// requireAllDelivered waits until no delivery is pending. It checks that the receiver got every event of the jobs, and that confirmed
-// deliveries were not repeated needlessly.
+// requireAllDelivered waits until no delivery is pending. It checks that the receiver got every event of the jobs, and then the invariants.
 func (s *stack) requireAllDelivered(r *receiver, ids []string) {
 	s.t.Helper()
 	s.await("SUCCEEDED", ids...)
@@ -29,15 +28,13 @@ func (s *stack) requireAllDelivered(r *receiver, ids []string) {
 	s.checkInvariants()
 }
 
-// endClaims ends the claims of a killed or paused sender immediately.
 func (s *stack) endClaims() {
 	s.t.Helper()
 	s.exec(`UPDATE deliveries SET claimed_until = now() WHERE delivery_id = ANY (ARRAY( -- in the order of all statements: no deadlock
 		SELECT delivery_id FROM deliveries WHERE claimed_until IS NOT NULL ORDER BY delivery_id FOR NO KEY UPDATE))`)
 }
 
-// awaitGone waits until Postgres has ended the sessions of killed processes of a role, because their last statement, such as a claim, may
-// still run.
+// awaitGone waits until Postgres has no session of this role. The last statement of a killed process may still run.
 func (s *stack) awaitGone(role string) {
 	s.t.Helper()
 	s.awaitCount("its sessions are over", 0,
@@ -132,13 +129,13 @@ func TestPostgresCrashWhileDelivering(t *testing.T) {
 	require.NoError(t, postgres.Kill())
 	require.NoError(t, postgres.Start(t.Context()))
 	s.db.Reset()
-	s.endClaims() // so that deliveries without a committed result are repeated now
+	s.endClaims()
 	s.requireAllDelivered(r, ids)
 }
 
-// The deliverer does not dial a private address, even if it was accepted at registration. The receiver gets no connection.
+// The deliverer does not dial a private address, even if it was accepted at registration.
 func TestPrivateAddressesAreNotCalled(t *testing.T) {
-	s, api, u := newWorking(t, hooks) // allows private addresses, as if the name had resolved to a public address at registration
+	s, api, u := newWorking(t, hooks) // the api allows private addresses, as if DNS had named a public address at registration
 	s.startDeliverer(env{"FORGERUN_WEBHOOK_ALLOW_PRIVATE": "false"})
 	canary := u.receive(api, nil, "job.succeeded")
 	u.submitAndAwait(api, "SUCCEEDED", execute("WEBHOOK_SUCCESS", `"callback":"`+canary.url+`"`))

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slow runs jobs in real time. They last longer than a test that does not wait for them.
+// slow runs jobs in real time. These jobs outlast a test that does not wait for them.
 var slow = env{"FORGERUN_TIME_SCALE": "1"}
 
 func TestWorkerKilledWhileItsJobsRun(t *testing.T) {
@@ -60,7 +60,7 @@ func TestWorkerKilledBeforeItsClaimsAreCommitted(t *testing.T) {
 	s.checkInvariants()
 }
 
-// endTaskLeases expires asynq's leases of 30 s for tasks of a dead worker.
+// endTaskLeases ends asynq's leases on tasks at once, instead of after 30 s.
 func (s *stack) endTaskLeases() {
 	s.t.Helper()
 	const leases = "asynq:{jobs}:lease"
@@ -74,8 +74,8 @@ func (s *stack) endTaskLeases() {
 // longLease lasts longer than a test, and the worker does not renew it during the test.
 var longLease = env{"FORGERUN_LEASE_TIMEOUT": "240s"}
 
-// pauseWorkerDuring starts a worker and pauses it while storage commits the transition of a job to the state. The worker does not know yet
-// that the transition is committed.
+// pauseWorkerDuring starts a worker, and pauses it while its write of this state waits. Then Postgres commits the write, but the worker
+// does not know.
 func pauseWorkerDuring(t *testing.T, state string, environment ...env) (s *stack, api *proc, u *user, worker *proc, id string) {
 	t.Helper()
 	s, api, u = newService(t)
@@ -124,7 +124,7 @@ func TestPausedWorkersLateStartIsFenced(t *testing.T) {
 	other := s.startWorker(slow)
 	s.await("RUNNING", id)
 	const events = `SELECT md5(string_agg(e::text, '' ORDER BY job_id, seq)) FROM events e WHERE event_name <> 'job.succeeded'`
-	before := s.text(events) // read before the other worker succeeds
+	before := s.text(events)
 
 	sleeper.resume()
 	sleeper.logged("a write without a claim changed nothing", `"action":"start"`)
@@ -155,8 +155,8 @@ func TestCancelOfAnAssignedJob(t *testing.T) {
 	s.checkInvariants()
 }
 
-// A paused worker does not know that its lease has ended. After another worker has run the job, the late writes of the paused worker change
-// nothing. Then the worker gets a new lease and works again.
+// After another worker has run the job, the late writes of a paused worker change nothing. Then this worker gets a new lease and works
+// again.
 func TestPausedWorkersLateWriteIsFenced(t *testing.T) {
 	s, api, u, sleeper, id := pauseWorkerDuring(t, "RUNNING", longLease)
 	s.expire(sleeper)
@@ -178,8 +178,8 @@ func TestPausedWorkersLateWriteIsFenced(t *testing.T) {
 	s.checkInvariants()
 }
 
-// A worker that cannot write temp files fails its running jobs, and leaves the rest to other workers. The test deletes the folder to
-// simulate a full disk.
+// A worker without space for temp files fails the jobs that need it, and takes no more jobs of this kind. The test simulates this with a
+// folder that does not exist.
 func TestWorkerWithoutTempSpaceLeavesJobsToOthers(t *testing.T) {
 	s, api, u := newService(t)
 	dir := filepath.Join(t.TempDir(), "gone")
