@@ -21,10 +21,9 @@ import (
 	"github.com/forgerun/forgerun/verdict/search"
 )
 
-// example contains the commands that start a correct client in one language and its naive twin.
 type example struct {
 	right, naive []string
-	missing      string // missing requirement; "": none
+	missing      string
 
 	profile fault.Profile // profile that exposes the mistakes of the naive client
 	seed    int
@@ -80,8 +79,8 @@ func seeds() int {
 	return n
 }
 
-// parallelIfMany makes a subtest parallel only if there are many seeds. Parallel subtests start after all other tests, and until then the
-// idle processes of their stack use a third of a core.
+// parallelIfMany makes a subtest parallel only if there are many seeds. A parallel subtest waits for all other tests, and meanwhile its
+// idle stack uses CPU.
 func parallelIfMany(t *testing.T) {
 	t.Helper()
 	if seeds() > 1 {
@@ -89,7 +88,6 @@ func parallelIfMany(t *testing.T) {
 	}
 }
 
-// Each example client breaks no rule under any profile.
 func TestExampleClientsAreRight(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed)
 	for language, e := range exampleClients(t) {
@@ -131,7 +129,6 @@ func TestExampleMistakesAreNamed(t *testing.T) {
 	}
 }
 
-// The program of the tutorial breaks the rules that the page names. The corrected program passes.
 func TestTutorialOfTheTestBed(t *testing.T) {
 	if missing := missingProgram("python3", "install Python 3"); missing != "" {
 		t.Skip(missing)

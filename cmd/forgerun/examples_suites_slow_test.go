@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// The example suites run four tests at a time. The verdict of each test names only the rules that this test breaks.
+// The example suites run four tests at a time.
 func TestExampleSuitesAreJudgedTestByTest(t *testing.T) {
 	s := newStack(t, withTestbed)
 	api := s.startLeader()
@@ -32,7 +32,7 @@ func TestExampleSuitesAreJudgedTestByTest(t *testing.T) {
 	}
 }
 
-// requireVerdicts checks that the rules broken in each test's verdict are exactly those that the test's name implies.
+// requireVerdicts checks that each test broke exactly the rules that its name implies.
 func requireVerdicts(t *testing.T, file, output string) {
 	t.Helper()
 	shown := parsed[struct{ Sessions []verdict.Verdict }](t, readText(t, file))

@@ -19,8 +19,8 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// Clients that cannot change the API's address use the forward proxy that their environment names, with TLS and without, and are judged.
-// Requests to other hosts pass unchanged, and do not count for the verdict.
+// Some clients cannot change the API's address. The test bed judges them through the proxy that their environment names, with and without
+// TLS. Requests to other hosts pass unchanged, and do not count for the verdict.
 func TestForwardProxyByEnvironmentAlone(t *testing.T) {
 	t.Parallel()
 	content := make([]byte, 1<<20)
@@ -123,8 +123,8 @@ func trust(t *testing.T, s *httptest.Server) string {
 	return file
 }
 
-// forwardClients returns the clients that this machine can run. Without TLS, only curl is used. Node reads the proxy from its
-// environment since version 22.21. Go ignores the proxy for loopback addresses.
+// Without TLS, only curl is used. Node reads the proxy from its environment since version 22.21. There is no Go client, because Go ignores
+// the proxy for loopback addresses.
 func forwardClients(t *testing.T, scheme string) map[string][]string {
 	t.Helper()
 	clients := map[string][]string{"curl": {"sh", "-c", `curl -sf -d '{}' "$0/orders" >&2 && curl -sf "$1" | sha256sum`}}

@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// longJobs makes jobs slow enough to be polled more than once. There are enough slots to run all jobs at once.
+// longJobs makes jobs slow enough to be polled more than once. The worker can run 300 jobs at once, so that no job waits.
 var longJobs = env{"FORGERUN_TIME_SCALE": "4", "FORGERUN_WORKER_CONCURRENCY": "300"}
 
 // With any seed, each mistake is found by its rule, and the verdict blames no other rule. TestCorrectStylesAreNotBlamed runs the correct
@@ -51,7 +51,7 @@ func TestRulesCatchMistakes(t *testing.T) {
 	}
 }
 
-// The proxy also finds the mistakes without knowing the API, and blames no correct client.
+// The proxy does not know the API. It finds the same mistakes, except the ones marked `own`, and blames no correct client.
 func TestProxyCatchesMistakes(t *testing.T) {
 	s, service, _ := newDelivering(t, withTestbed, longJobs)
 	styles := clientStyles(t)
@@ -92,7 +92,6 @@ func TestProxyCatchesMistakes(t *testing.T) {
 	}
 }
 
-// runProxied is like runJudged, with a proxy between the client and the service.
 func (s *stack) runProxied(t *testing.T, service *proc, command []string, profile fault.Profile, seed int) (
 	said string, broken map[string]verdict.Result, ended error,
 ) {

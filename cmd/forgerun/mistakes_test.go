@@ -14,31 +14,30 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// mistake describes how to expose a mistake. The client testdata/styles, run in this style, makes the mistake that the variable MISTAKE
-// names.
+// mistake describes how to expose a mistake of the client in testdata/styles. The environment variable MISTAKE selects the mistake.
 type mistake struct {
-	rule    string // the rule that must find the mistake; "": the rule of the same name. Only this rule and those in `also` may be broken
+	rule    string // rule that must find the mistake; "": the rule has the name of the mistake
 	style   string
 	profile fault.Profile // profile that exposes the mistake; "": no faults needed
-	also    []string
-	own     bool // only the service finds it: a proxy does not know the API
+	also    []string      // other rules that the mistake may break
+	own     bool          // only the service finds it: a proxy does not know the API
 }
 
-// mistakes lists the mistakes that the test bed must find. docs/reference/testbed.md documents them.
+// mistakes lists the mistakes that the test bed must find.
 var mistakes = map[string]mistake{
 	"retry-after":          {style: "poll", profile: fault.FlakyNetwork},
 	"list-polling":         {style: "list", profile: fault.FlakyNetwork, own: true},
 	"stop-at-end":          {style: "poll", profile: fault.FlakyNetwork},
-	"conditional-requests": {style: "poll", profile: fault.FlakyNetwork, own: true}, // the client never sends an ETag back
+	"conditional-requests": {style: "poll", profile: fault.FlakyNetwork, own: true}, // a proxy judges only clients that have sent an ETag
 	"backoff":              {style: "poll", profile: fault.Overloaded},
 	"retry-only-retryable": {style: "poll", profile: fault.FlakyNetwork, own: true},
 	"idempotency-key":      {style: "poll", profile: fault.Overloaded, own: true},
-	// With lost responses, the same mistake creates two jobs.
+	// The idempotency-key mistake, but with a profile that loses responses, so that two jobs are created.
 	"no-duplicates": {style: "poll", profile: fault.FlakyNetwork, also: []string{"idempotency-key", "one-job-per-intention"}},
 	// The mistake also breaks correlation-ids: requests with the same correlation id must have the same body.
 	"same-body":             {style: "poll", profile: fault.FlakyNetwork, also: []string{"correlation-ids"}},
 	"one-job-per-intention": {style: "webhook", profile: fault.FlakyNetwork, own: true},
-	// A client that forgets a submission does not retry it.
+	// The client does not retry the lost submission, so it also breaks retry-only-retryable.
 	"lost-answer":         {style: "poll", profile: fault.FlakyNetwork, also: []string{"retry-only-retryable"}, own: true},
 	"outcome-learned":     {style: "poll", profile: fault.FlakyNetwork},
 	"stream-resume":       {style: "hint-and-read", profile: fault.FlakyNetwork, own: true},
@@ -48,7 +47,7 @@ var mistakes = map[string]mistake{
 	"repeated-delivery":   {style: "webhook", profile: fault.DuplicateDeliveries, own: true},
 	"not-retryable":       {style: "poll", profile: fault.FlakyNetwork, own: true},
 	"no-key-in-url":       {style: "poll", profile: fault.FlakyNetwork},
-	"connection-reuse":    {style: "poll", profile: fault.Overloaded, own: true}, // the API may have closed connections after errors
+	"connection-reuse":    {style: "poll", profile: fault.Overloaded, own: true}, // a proxy cannot know whether the API closed them
 	"time-outs":           {style: "poll", profile: fault.StaleConnections, also: []string{"outcome-learned"}},
 	"redirects":           {style: "poll", profile: fault.Moved, also: []string{"retry-only-retryable", "outcome-learned"}},
 	"content-negotiation": {style: "poll", profile: fault.Overloaded, own: true},
@@ -104,7 +103,7 @@ func ruleOf(name string) string {
 	return name
 }
 
-// For each rule, there is a mistake that breaks it. TestKeyThatExpiresIsCaught covers key-renewal.
+// TestKeyThatExpiresIsCaught covers key-renewal.
 func TestEachRuleHasAMistake(t *testing.T) {
 	t.Parallel()
 	rules := map[string]bool{"key-renewal": true}
@@ -119,7 +118,6 @@ var (
 	mistakeItem    = regexp.MustCompile("^- [^`]+: `([^`]+)`(?:, `([^`]+)`)?(?: |$)")
 )
 
-// The page of the test bed lists each mistake with the profile and the rule that expose it.
 func TestMistakesAreDocumented(t *testing.T) {
 	t.Parallel()
 	_, list, _ := strings.Cut(readText(t, "../../docs/reference/testbed.md"), "\n## Mistakes that are found\n")

@@ -25,7 +25,7 @@ func (u *user) order(api *proc, body string, headers ...string) answer {
 	return a
 }
 
-// orderAndAwait submits a job and waits until it is in a state. It reads the database, so the client does not learn the state.
+// orderAndAwait, orderBatch and orderBulk read the database, so that the client does not learn the outcome.
 func (u *user) orderAndAwait(api *proc, state, body string) (path string) {
 	u.s.t.Helper()
 	id := u.order(api, body).text("job_id")
@@ -33,7 +33,6 @@ func (u *user) orderAndAwait(api *proc, state, body string) (path string) {
 	return "/v1/jobs/" + id
 }
 
-// orderBatch submits a batch and waits until it is complete. It reads the database, so the client does not learn the end.
 func (u *user) orderBatch(api *proc, body string) (path string) {
 	u.s.t.Helper()
 	id := u.submitBatch(api, `{"jobs":[`+body+","+body+`]}`, "Idempotency-Key", uuid.NewString())
@@ -49,7 +48,7 @@ func later(members ...string) string {
 
 var good, failing500 = execute("SUCCESS_FAST"), execute("FAIL_IMMEDIATE")
 
-// way is a function that makes requests as a client, for example to learn the outcome of a job.
+// way makes a client's requests, which may tell the client a job's outcome.
 type way = func(api *proc, u *user)
 
 func asks(body, state, method, path string, status int) way {
@@ -58,7 +57,6 @@ func asks(body, state, method, path string, status int) way {
 
 func reads(body, state, path string) way { return asks(body, state, "GET", path, http.StatusOK) }
 
-// streams calls `act` while it reads the client's event stream, and reads on until the event arrives.
 func streams(event string, act way) way {
 	return func(api *proc, u *user) {
 		events := u.stream(api, "/v1/events", "")
@@ -69,7 +67,6 @@ func streams(event string, act way) way {
 	}
 }
 
-// receives registers a webhook, calls `act`, and waits until the event is delivered.
 func receives(event string, act way) way {
 	return func(api *proc, u *user) {
 		u.receive(api, nil, event)
@@ -78,7 +75,6 @@ func receives(event string, act way) way {
 	}
 }
 
-// inBulk submits a job, waits until it is in a state, runs a bulk operation on it and reads a path below the operation's path.
 func inBulk(body, state, action, path string) way {
 	return func(api *proc, u *user) {
 		u.orderAndAwait(api, state, body)
@@ -164,7 +160,6 @@ var waysToLearn = map[string]way{
 	"bulk delete":                   inBulk(good, "SUCCEEDED", "delete", ""),
 }
 
-// orderBulk begins a bulk operation on all jobs and waits for its end. It reads the database, so the client does not learn the end.
 func (u *user) orderBulk(api *proc, action string) (path string) {
 	u.s.t.Helper()
 	path = u.bulk(api, `{"action":"`+action+`","filter":{"all":true}}`)
@@ -181,7 +176,7 @@ func (s *stack) awaitDelivered(u *user, event string) {
 
 func (u *user) read(api *proc, path string) { u.expect(api, http.StatusOK, "GET", path, "") }
 
-// readEvents reads the client's events until the list contains event. Open transactions delay the list.
+// readEvents reads the client's events until the list contains event. It polls, because open transactions delay the list.
 func (u *user) readEvents(api *proc, event string) {
 	eventually(u.s.t, event+" is listed", func() bool { return strings.Contains(u.call(api, "GET", "/v1/events", "").body, event) })
 }
@@ -191,7 +186,7 @@ func (u *user) readOutcome(api *proc, path string) {
 	require.Equal(u.s.t, "application/problem+json", a.header.Get("Content-Type"), a.body)
 }
 
-// waysToForget contains clients that do not learn the outcome of a job. Each returns the text that the verdict's evidence must contain.
+// waysToForget contains clients that do not learn the outcome of a job. Each function returns a text that the evidence must contain.
 var waysToForget = map[string]func(api *proc, u *user) (named string){
 	"job":   func(api *proc, u *user) string { return idOf(u.orderAndAwait(api, "SUCCEEDED", good)) },
 	"batch": func(api *proc, u *user) string { return "of batch " + idOf(u.orderBatch(api, good)) },
@@ -216,8 +211,8 @@ var waysToForget = map[string]func(api *proc, u *user) (named string){
 
 func idOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
-// Each documented way to learn the outcome of a job is enough, without other requests. The verdict of a client that never reads outcomes
-// names the forgotten jobs and their batches.
+// A client that learns an outcome in any documented way breaks no rule. The verdict of a client that never reads outcomes names the
+// forgotten jobs and their batches.
 func TestOutcomesThatClientsLearn(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed)
 	var clients sync.WaitGroup

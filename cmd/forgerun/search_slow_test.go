@@ -19,7 +19,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/search"
 )
 
-// planted is the folder of clients whose mistakes appear only after more than one fault.
 const planted = "testdata/planted/"
 
 // plantedClient is a client with mistakes. No mistake appears after a single fault.
@@ -95,7 +94,6 @@ func TestSearchBlamesNoCorrectClient(t *testing.T) {
 	}
 }
 
-// search runs "forgerun search" for a client that makes the mistake, until the first finding.
 func (c plantedClient) search(t *testing.T, mistake string, flags ...string) (code int, report search.Report, stderr string) {
 	t.Helper()
 	arguments := slices.Concat([]string{"search", "--first", "--workers", "8", "--json", "--out", t.TempDir()}, flags, c.flags,

@@ -17,8 +17,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// clientStyles returns the commands of ten clients that follow the documentation in different ways. Nine are styles of a Go program, and
-// one is a shell script.
+// clientStyles returns the commands of ten clients that follow the documentation in different ways.
 func clientStyles(t *testing.T) map[string][]string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "styles")
@@ -33,7 +32,7 @@ func clientStyles(t *testing.T) map[string][]string {
 }
 
 // TestCorrectStylesAreNotBlamed runs clients that follow the documentation in different ways; none breaks a rule. The clients of one
-// profile and seed run at the same time, each in its own session, because they mostly wait.
+// profile and seed run at the same time, because they mostly wait.
 func TestCorrectStylesAreNotBlamed(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed, env{"FORGERUN_TIME_SCALE": "1", "FORGERUN_WORKER_CONCURRENCY": "32"})
 	commands := clientStyles(t)

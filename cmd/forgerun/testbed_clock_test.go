@@ -26,7 +26,6 @@ func (u *user) moveClock(api *proc, body string, headers ...string) clockState {
 	return parsed[clockState](u.s.t, u.expect(api, http.StatusOK, "POST", "/v1/testbed/clock", body, headers...).body)
 }
 
-// eventTimes maps the names of a job's events to their times.
 func (s *stack) eventTimes(id string) map[string]time.Time {
 	s.t.Helper()
 	times := map[string]time.Time{}
@@ -48,8 +47,8 @@ func customAt(at time.Time) string {
 		at.UTC().Format(time.RFC3339Nano))
 }
 
-// A frozen clock is frozen in all processes. When a request that moves the clock returns, the jobs that became due are QUEUED at their due
-// times. Then they run. The clock survives a restart. A process without the test bed refuses to start if the clock was moved.
+// A frozen clock is frozen in all processes. When a move of the clock returns, all jobs that became due are QUEUED, with their due time.
+// The clock survives a restart. A process without the test bed refuses to start if the clock was moved.
 func TestClockMoves(t *testing.T) {
 	s, api, u := newService(t, testBed)
 	require.False(t, u.clock(api).Frozen)
@@ -111,8 +110,8 @@ func TestClockMoves(t *testing.T) {
 	require.Contains(t, stranger.log.String(), "FORGERUN_TESTBED=true")
 }
 
-// The durations of jobs and their steps, the execution limit, backoffs, retries of webhooks, windows of idempotency keys, and expiry of
-// keys and results follow the clock. A jump of the clock skips nothing, and each event has its own time.
+// Everything scheduled follows the clock: jobs, time limits, backoffs, retries and expiry. After a jump, every due step still runs, and
+// each event has its own time.
 func TestScheduledWorkFollowsTheClock(t *testing.T) {
 	s := newStack(t, testBed, env{
 		"FORGERUN_RETRY_BACKOFF_BASE": "10m", "FORGERUN_RETRY_BACKOFF_MAX": "10m", "FORGERUN_MAX_RUNTIME": "60m",

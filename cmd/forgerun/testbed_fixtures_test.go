@@ -24,8 +24,8 @@ func (u *user) fixtures(api *proc, body string, headers ...string) made {
 	return parsed[made](u.s.t, u.expect(api, http.StatusCreated, "POST", "/v1/testbed/fixtures", body, headers...).body)
 }
 
-// requireViolations sends a request for each entry of pointers. Its body is the format, filled with the entry's key. The response must
-// report a violation at the entry's value, a JSON pointer.
+// requireViolations sends a request with the body fmt.Sprintf(format, key) for each entry of pointers. The response must report a violation
+// at the entry's JSON pointer.
 func (u *user) requireViolations(api *proc, method, path, format string, pointers map[string]string) {
 	u.s.t.Helper()
 	for part, pointer := range pointers {
@@ -79,7 +79,6 @@ func TestFixtures(t *testing.T) {
 	u.call(api, "POST", "/v1/jobs/"+m.Jobs[1].ID+"/cancel", "")
 }
 
-// A reset deletes all data of a client, and no data of other clients.
 func TestReset(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed, env{"FORGERUN_TIME_SCALE": "1"})
 	u, other := s.newUser(api), s.newUser(api)
@@ -145,8 +144,7 @@ const deliveryFaults = `[{"match":{"operation":"delivery","nth":1},"effect":{"ta
 	{"match":{"operation":"delivery","nth":9},"effect":{"padding":300000,"extensions":true,"job_status":"PONDERING"}},
 	{"match":{"operation":"delivery","nth":10},"effect":{"delay":"100ms"}}]`
 
-// badDeliveryFaults maps invalid rules to the pointer of the violation that each causes. They mix effects on deliveries with effects on
-// requests, or exceed the limit for deliveries.
+// badDeliveryFaults maps an invalid rule to the JSON pointer in its error.
 var badDeliveryFaults = map[string]string{
 	`{"match":{"operation":"delivery"},"effect":{"status":503}}`:             "/0/effect",
 	`{"match":{"operation":"submitJob"},"effect":{"repeat":1}}`:              "/0/effect",
@@ -157,7 +155,7 @@ var badDeliveryFaults = map[string]string{
 	`{"match":{"operation":"delivery"},"effect":{"unfinished":true}}`:        "/0/effect",
 }
 
-// A correct receiver gets each delivery in spite of all faults, and breaks no rule. Bad rules are refused.
+// A correct receiver gets each delivery in spite of all faults, and breaks no rule.
 func TestDisturbedDeliveries(t *testing.T) {
 	s, api, u := newDelivering(t, withTestbed)
 	u.requireViolations(api, "PUT", "/v1/testbed/faults", `[%s]`, badDeliveryFaults)

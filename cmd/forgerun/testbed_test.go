@@ -34,7 +34,6 @@ func custom(behavior string, members ...string) string {
 	return execute("CUSTOM", append(members, `"params":{"behavior":`+behavior+`}`)...)
 }
 
-// emitted returns the names, data and seq of the events that an attempt emitted, in order.
 func (u *user) emitted(api *proc, id string, attempt float64) (names []string, seqs []float64) {
 	u.s.t.Helper()
 	events, _ := u.call(api, "GET", "/v1/jobs/"+id+"/events", "").value("data").([]any)

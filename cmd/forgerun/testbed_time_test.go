@@ -67,7 +67,7 @@ func TestTimeoutsUseRealTime(t *testing.T) {
 	}
 }
 
-// The verdict measures in real time. If the clock jumps past the end of a job, the client cannot have read the end before the jump.
+// The verdict measures in real time. A jump of the clock past a job's end does not count as waiting time of the client.
 func TestVerdictIsInRealTime(t *testing.T) {
 	s, api, u := newWorking(t, testBed)
 	session := u.startSession(api, `{"rules":["outcome-learned","key-renewal"]}`)
