@@ -18,7 +18,6 @@ func batchBody(kinds ...string) string {
 	return `{"jobs":[` + strings.Join(items, ",") + `]}`
 }
 
-// submitBatch submits a batch and returns its id. The batch must be accepted.
 func (u *user) submitBatch(api *proc, body string, headers ...string) string {
 	u.s.t.Helper()
 	return u.expect(api, http.StatusAccepted, "POST", "/v1/jobs/batch", body, headers...).text("batch_id")

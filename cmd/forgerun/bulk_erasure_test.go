@@ -27,7 +27,7 @@ func (u *user) bulk(api *proc, body string) string {
 	return a.header.Get("Location")
 }
 
-// awaitBulk waits until a bulk operation has processed this number of jobs. With -1, awaitBulk waits until the operation ends.
+// awaitBulk waits until a bulk operation has processed this number of jobs, or with -1 until it ends.
 func (u *user) awaitBulk(api *proc, path string, done int) (a answer) {
 	u.s.t.Helper()
 	eventually(u.s.t, "the bulk operation makes progress", func() bool {
@@ -55,7 +55,7 @@ func TestBulkRetrySurvivesKilledLeader(t *testing.T) {
 	require.Equal(t, "RUNNING", before.text("state"), before.body)
 	leader.kill()
 	s.endLead()
-	s.exec(`UPDATE bulk_operations SET rate = 1000`) // speed up the rest
+	s.exec(`UPDATE bulk_operations SET rate = 1000`)
 	after := u.awaitBulk(api, path, -1)
 	for member, want := range map[string]float64{"total": n, "done": n, "succeeded": n, "skipped": 0, "failed": 0} {
 		require.InDelta(t, want, after.value(member), 0, after.body)
@@ -161,7 +161,7 @@ func TestErasureSurvivesKilledLeader(t *testing.T) {
 	s.checkInvariants()
 }
 
-// erase erases a client. The console does that only after the operator has typed the client's id.
+// The console erases a client only after the operator has typed its id.
 func (c *consoleTab) erase(client string) {
 	c.t.Helper()
 	c.open("clients/" + client)

@@ -115,7 +115,6 @@ func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
 
 var outcomes = env{"FORGERUN_OUTCOME_STREAM": "forgerun:outcomes", "FORGERUN_PUBLIC_URL": "http://forgerun.test"}
 
-// outcomeEntries returns the documents in the outcome stream, grouped by job.
 func (s *stack) outcomeEntries() map[string][]redis.XMessage {
 	s.t.Helper()
 	entries, err := s.rdb.XRange(s.ctx(), "forgerun:outcomes", "-", "+").Result()
@@ -128,7 +127,7 @@ func (s *stack) outcomeEntries() map[string][]redis.XMessage {
 	return found
 }
 
-// The outcome stream contains the outcome document of each attempt. The document equals the attempt's resource.
+// The outcome stream contains the outcome document of each attempt. The document's instance is the URL of the attempt.
 // Promise: draft 5.2, 6.6
 // Promise: draft F.5
 func TestOutcomeStream(t *testing.T) {
@@ -164,7 +163,7 @@ func TestOutcomeStream(t *testing.T) {
 	s.checkInvariants()
 }
 
-// If Redis is down or the leader dies, outcomes are published later; none is missing.
+// After Redis was down or the leader died, every outcome is still published.
 func TestOutcomeStreamIsRepaired(t *testing.T) {
 	s, first, u := newWorking(t, outcomes)
 	ids := u.submitMany(first, 50, execute("PAYLOAD_SMALL"))

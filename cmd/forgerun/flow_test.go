@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A client submits a job, follows its progress, downloads the result, and deletes the job.
 func TestEndToEndFlow(t *testing.T) {
 	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "0.3"}) // LARGE_OUTPUT takes 2.7 s
 
@@ -61,7 +60,7 @@ func TestEndToEndFlow(t *testing.T) {
 	require.Equal(t, "sha-256=:"+base64.StdEncoding.EncodeToString(sum[:])+":", result.header.Get("Content-Digest"))
 
 	// 6. The result expires, and the job shows that.
-	s.exec(`UPDATE results SET expires_at = clock_timestamp()`) // as if the time had passed
+	s.exec(`UPDATE results SET expires_at = clock_timestamp()`)
 	eventually(t, "the result expires", func() bool {
 		return u.call(api, "GET", path+"/result", "").status == http.StatusGone
 	})
@@ -72,8 +71,8 @@ func TestEndToEndFlow(t *testing.T) {
 	u.call(api, "GET", path, "").requireProblem(t, http.StatusGone, "RFA_JOB_GONE")
 }
 
-// A request sets the number of attempts, the backoff, and which failures the service retries. The job and its failure show the same
-// values. A killed worker counts as a failure.
+// A request can set the number of attempts, the backoff and the failures to retry. The job and its failure show the same values. A killed
+// worker counts as a failure.
 func TestRetriesAsTheRequestSays(t *testing.T) {
 	s, api, u := newService(t, quickLease, env{
 		"FORGERUN_RETRY_BACKOFF_BASE": "1h", "FORGERUN_RETRY_BACKOFF_MAX": "1h", "FORGERUN_TIME_SCALE": "0.05",
@@ -114,7 +113,6 @@ func TestRetriesAsTheRequestSays(t *testing.T) {
 	s.checkInvariants()
 }
 
-// waitAfter returns the time from the end of an attempt to the start of the next one.
 func (s *stack) waitAfter(id string, attempt int) time.Duration {
 	s.t.Helper()
 	ms := s.count(`SELECT (extract(epoch FROM n.started_at - r.finished_at) * 1000)::int FROM reports r
@@ -122,7 +120,7 @@ func (s *stack) waitAfter(id string, attempt int) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// submitFrom starts 15 senders of one client. Each sender submits n jobs, one after the other. submitFrom waits until all jobs have ended.
+// submitFrom starts 15 senders of one client, which submit n jobs each, and waits until all jobs have ended.
 func (s *stack) submitFrom(u *user, n int, apis ...*proc) []string {
 	s.t.Helper()
 	const senders = 15
@@ -145,8 +143,8 @@ func (s *stack) submitFrom(u *user, n int, apis ...*proc) []string {
 	return flat
 }
 
-// displaced counts the jobs that started before an older job. positions is the largest number of older jobs that one job overtook; distance
-// is the largest difference in age between a job and one that it overtook.
+// displaced counts the jobs that started before an older job. A job can overtake several older jobs: positions is the largest number of
+// them, and distance the largest difference in age.
 func (s *stack) displaced(ids []string) (jobs, positions int, distance time.Duration) {
 	s.t.Helper()
 	err := s.db.QueryRow(s.ctx(), `
@@ -158,8 +156,7 @@ func (s *stack) displaced(ids []string) (jobs, positions int, distance time.Dura
 	return jobs, positions, distance
 }
 
-// notEnqueued counts the tasks that Redis did not take within a second, and the tasks that the relay dispatched instead. The relay may
-// break the order: it does not wait for older jobs that are not yet committed.
+// notEnqueued counts the tasks that the api could not enqueue, so that the relay had to. The relay does not keep the order of creation.
 func notEnqueued(api *proc) float64 {
 	all := api.scrape()
 	total := sum(all, "tasks_ensured_total", "result", "ok")
@@ -169,8 +166,8 @@ func notEnqueued(api *proc) float64 {
 	return total
 }
 
-// Section 12 of the contract: jobs are dequeued in creation order. With several api processes, a job starts before an older one only if
-// they were created less than a second apart. This holds if Postgres and Redis respond within a second, so slower rounds are repeated.
+// Section 12 of the contract: jobs are dequeued in creation order. With several api processes, jobs created within a second may start in
+// any order. If Postgres or Redis is slower than a second, the test repeats the round.
 // Promise: contract 12a
 func TestJobsStartInTheOrderOfTheirCreation(t *testing.T) {
 	t.Parallel()

@@ -17,18 +17,18 @@ import (
 	"github.com/forgerun/forgerun/handlers/apitest"
 )
 
-// receiver is a webhook server. It checks each delivery against the OpenAPI document.
+// receiver checks each delivery against the OpenAPI document.
 type receiver struct {
 	t          *testing.T
 	url        string
 	documented *apitest.Document
-	hook       subscription // the registered webhook; the method receive sets it
+	hook       subscription
 
 	mu     sync.Mutex
 	got    []received
 	answer func(received, http.ResponseWriter, *http.Request)
-	asked  []string // origins that sent a challenge
-	opened int      // number of connections so far
+	asked  []string // origins that asked for consent (OPTIONS request)
+	opened int
 }
 
 type received struct {
@@ -86,7 +86,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	if err != nil {
 		return // the sender died, and will repeat the delivery
 	}
-	if !bytes.Contains(body, []byte(`"x_extension"`)) { // a fault adds this member, which is not in the document
+	if !bytes.Contains(body, []byte(`"x_extension"`)) { // a fault profile adds this member, which the OpenAPI document does not allow
 		r.documented.CheckDelivery(r.t, request.Header, body)
 	}
 	d := received{method: request.Method, url: "http://" + request.Host + request.RequestURI, header: request.Header.Clone(),
@@ -140,7 +140,6 @@ func (r *receiver) of(job string) []received {
 	return found
 }
 
-// await waits for a delivery for which `like` returns true, and returns it.
 func (r *receiver) await(what string, like func(received) bool) (found received) {
 	r.t.Helper()
 	eventually(r.t, "delivery of "+what, func() bool {
@@ -166,7 +165,7 @@ func hold() (answer func(received, http.ResponseWriter, *http.Request), release 
 	}, sync.OnceFunc(func() { close(open) })
 }
 
-// receive starts a receiver and registers it for events, all of them if none are named.
+// receive starts a receiver and registers it for these events. Without events, it gets all.
 func (u *user) receive(api *proc, answer func(received, http.ResponseWriter, *http.Request), events ...string) *receiver {
 	u.s.t.Helper()
 	r := newReceiver(u.s.t, answer)
@@ -202,7 +201,6 @@ func (s *stack) awaitDeliveries() {
 	s.awaitCount("no delivery is pending", 0, `SELECT count(*) FROM deliveries WHERE state = 'PENDING'`)
 }
 
-// startDeliverer starts a deliverer and waits until it is ready.
 func (s *stack) startDeliverer(environment ...env) *proc {
 	s.t.Helper()
 	p := s.start("deliverer", environment...)

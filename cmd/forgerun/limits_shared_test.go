@@ -14,7 +14,6 @@ import (
 
 const sharedLimit = 50
 
-// limitedStack returns a stack with a limit of sharedLimit jobs, both for one client and for all clients.
 func limitedStack(t *testing.T) *stack {
 	limit := fmt.Sprint(sharedLimit)
 	return newStack(t, env{
@@ -23,7 +22,7 @@ func limitedStack(t *testing.T) *stack {
 	})
 }
 
-// burst sends n submissions to each process at once, every sixth of them a batch of four, and returns how many jobs were accepted.
+// burst sends n submissions to each process and returns the number of accepted jobs. Every sixth submission is a batch of four.
 func (u *user) burst(n int, body string, apis ...*proc) int {
 	var accepted atomic.Int64
 	var all sync.WaitGroup
@@ -48,7 +47,7 @@ func (u *user) burst(n int, body string, apis ...*proc) int {
 
 func (s *stack) active() int { return s.count(`SELECT count(*) FROM jobs WHERE finished_at IS NULL`) }
 
-// fillUp submits single jobs to the processes in turns until sharedLimit jobs are active. Then it checks that further jobs are refused.
+// fillUp submits single jobs to the processes in turns until sharedLimit jobs are active.
 func (u *user) fillUp(body string, apis ...*proc) {
 	u.s.t.Helper()
 	turn := 0
@@ -88,7 +87,7 @@ func TestLimitsHoldOverProcesses(t *testing.T) {
 			}
 			u.fillUp(body, apis...)
 			require.Equal(t, first, u.keyed(apis[1], "first", "/v1/jobs", body).text("job_id"), "a repetition is not refused")
-			for range 3 { // several processes must not all use the capacity that ended jobs leave
+			for range 3 { // two processes must not both use the capacity of the same ended job
 				s.cancelSome()
 				u.burst(72, body, apis...)
 				require.LessOrEqual(t, s.active(), sharedLimit)
@@ -98,14 +97,13 @@ func TestLimitsHoldOverProcesses(t *testing.T) {
 	}
 }
 
-// The remaining process gets the capacity of a paused or killed process.
 func TestLimitsHoldAfterPauseAndKill(t *testing.T) {
 	s := limitedStack(t)
 	one, two := s.startLeader(), s.startAPI()
 	u := s.newUser(one)
 	u.burst(10, deferred(time.Hour), one, two)
 	two.pause()
-	u.fillUp(deferred(time.Hour), one) // the other process' share of the limit becomes free after a while
+	u.fillUp(deferred(time.Hour), one)
 	var late sync.WaitGroup
 	late.Go(func() { u.burst(30, deferred(time.Hour), two) })
 	two.resume()
@@ -142,7 +140,6 @@ func TestRateLimitIsDividedWithoutRedis(t *testing.T) {
 	require.GreaterOrEqual(t, passed, limit-2)
 }
 
-// A submission that can cause many deliveries counts as several requests, even if it is small.
 func TestDeliveriesCountForTheClient(t *testing.T) {
 	s := newStack(t, hooks, env{"FORGERUN_TESTBED": "true", "FORGERUN_RATE_LIMIT_PER_MINUTE": "6000"})
 	api := s.startLeader()
@@ -150,7 +147,8 @@ func TestDeliveriesCountForTheClient(t *testing.T) {
 	for range 10 {
 		u.subscribe(api, "http://127.0.0.1:10/", "event.emitted")
 	}
-	many := custom(`{"emit":[` + strings.Repeat(`{"name":"x"},`, 99) + `{"name":"x"}]}`) // 100 events in each of four attempts
+	// 100 events, up to 4 attempts, 10 webhooks: 4,000 deliveries
+	many := custom(`{"emit":[` + strings.Repeat(`{"name":"x"},`, 99) + `{"name":"x"}]}`)
 	u.submit(api, many)
 	a := u.trySubmit(api, many)
 	a.requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")

@@ -24,7 +24,7 @@ func TestRateLimitIsSharedByAllProcesses(t *testing.T) {
 	apis := []*proc{s.startAPI(), s.startAPI()}
 	u := s.newUser(apis[0])
 	passed, last := 0, answer{}
-	for i, refusedInARow := 0, 0; refusedInARow < 6; i++ { // each process refuses three times
+	for i, refusedInARow := 0, 0; refusedInARow < 6; i++ { // stop when each of the two processes has refused three times in a row
 		a := u.call(apis[i%2], "GET", "/v1/jobs/"+unknownJob, "", "X-Forwarded-For", "203.0.113."+strconv.Itoa(i%256)) // is ignored
 		if a.status == http.StatusTooManyRequests {
 			refusedInARow, last = refusedInARow+1, a
@@ -34,7 +34,7 @@ func TestRateLimitIsSharedByAllProcesses(t *testing.T) {
 		require.NotEmpty(t, a.header.Get("Ratelimit"))
 		passed, refusedInARow = passed+1, 0
 	}
-	const held = 2 * limit / 60 // requests that the processes may have reserved from the limit but not used
+	const held = 2 * limit / 60 // each process may hold reserved requests that it has not used
 	require.GreaterOrEqual(t, passed, limit-held)
 	require.LessOrEqual(t, passed, limit)
 	last.requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
@@ -94,7 +94,7 @@ func TestEveryRouteLimitsMaxAttempts(t *testing.T) {
 
 const operatorsToken = "the-operators-own-token"
 
-// heldAtOnce returns the largest number of a client's jobs that workers held at once, according to the events.
+// heldAtOnce returns how many jobs of the client were assigned or running at the same time, at most.
 func (s *stack) heldAtOnce(client string) int {
 	s.t.Helper()
 	return s.count(`SELECT coalesce(max(held), 0)::int FROM (
@@ -107,7 +107,7 @@ func (s *stack) heldAtOnce(client string) int {
 }
 
 // The limit of a client's running jobs holds with several workers, after a worker is killed, and after Redis is emptied. Jobs over the
-// limit report why they wait, jobs of other clients overtake them, and all jobs run in the end.
+// limit report why they wait, and later run. Jobs of other clients overtake them.
 func TestOneClientRunsNoMoreThanItsLimit(t *testing.T) {
 	const most, jobs = 3, 30
 	s := newStack(t, env{"FORGERUN_CLIENT_MAX_RUNNING": fmt.Sprint(most), "FORGERUN_TIME_SCALE": "0.5"}, quickLease)
@@ -187,7 +187,7 @@ func TestLargeSubmissionsCostMoreRequests(t *testing.T) {
 		return execute("PAYLOAD_SMALL", `"params":{"a":"`+strings.Repeat("x", bytes)+`"}`)
 	}
 	u := s.newUser(api)
-	u.submit(api, large(15<<10))  // counts as 1 request
+	u.submit(api, large(15<<10))
 	u.submit(api, large(200<<10)) // counts as 13 requests
 	refused := u.trySubmit(api, large(110<<10))
 	refused.requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")

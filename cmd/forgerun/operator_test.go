@@ -31,7 +31,6 @@ func (a answer) ids(t *testing.T, name string) (ids []string) {
 	return ids
 }
 
-// volatileTimes matches the timestamps that differ between responses.
 var volatileTimes = regexp.MustCompile(`"(time|as_of|heartbeat_at|expires_at)":"[^"]*"`)
 
 // Each process of each role serves the operator API as documented, only to operators. Read-only operators cannot change anything.
@@ -96,8 +95,8 @@ func TestOperatorAPI(t *testing.T) {
 		s.text(`SELECT string_agg(action, ', ' ORDER BY audit_id) FROM audit WHERE operator = 'ann'`))
 }
 
-// pause pauses something as an operator, and returns a function that resumes it. When pause returns, all statements that began before the
-// pause have ended.
+// pause sends this pause request as an operator, and returns a function that ends the pause. When pause returns, all statements that began
+// before the pause have ended.
 func (u *user) pause(p *proc, body string) (resume func(*proc)) {
 	u.s.t.Helper()
 	a := u.call(p, "POST", "/admin/v1/pauses", body)
@@ -121,8 +120,8 @@ func (s *stack) assignedSince(moment string, condition string) int {
 
 func (s *stack) now() string { return s.text(`SELECT clock_timestamp()::text`) }
 
-// Everything is paused while jobs run and others are submitted. After the response no job is claimed, although Redis is emptied and all
-// processes are killed and restarted. After the pause, all jobs run.
+// Everything is paused while jobs run and others are submitted. After the response no job starts, even if Redis is emptied and all
+// processes restart. After the pause, all jobs run.
 func TestEverythingIsPaused(t *testing.T) {
 	s, api, u := newService(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_WORKER_CONCURRENCY": "4"})
 	worker := s.startWorker()
@@ -162,8 +161,8 @@ func TestEverythingIsPaused(t *testing.T) {
 	s.checkInvariants()
 }
 
-// A kind and a client are paused on a shared queue. Other jobs continue. Postponed jobs run later in the order in which they were queued,
-// also under a new leader.
+// An operator pauses a work kind and a client. Other jobs continue. Postponed jobs run later in the order in which they were queued, also
+// under a new leader.
 func TestPauseOfKindAndClient(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_WORKER_CONCURRENCY": "1"})
 	leader := s.startLeader()

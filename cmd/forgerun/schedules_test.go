@@ -20,7 +20,7 @@ func (s *stack) runIDs(schedule string) []string {
 	return s.texts(`SELECT job_id::text FROM jobs WHERE schedule_id = $1 ORDER BY scheduled_for`, schedule)
 }
 
-// runs returns the due times for which the schedule has created a job, and when it created them, in order.
+// runs returns the schedule's jobs in order: their due times and their times of creation.
 func (s *stack) runs(schedule string) (due, created []time.Time) {
 	s.t.Helper()
 	for _, run := range structs[struct{ Due, Created time.Time }](s, `SELECT scheduled_for, created_at FROM jobs
@@ -30,7 +30,6 @@ func (s *stack) runs(schedule string) (due, created []time.Time) {
 	return due, created
 }
 
-// awaitRuns waits for n runs, and checks that each due time has exactly one run, which is not early.
 func (s *stack) awaitRuns(schedule string, n int, interval time.Duration) (due []time.Time) {
 	s.t.Helper()
 	var created []time.Time
@@ -67,7 +66,7 @@ func TestLeaderIsKilledAtDueTimes(t *testing.T) {
 		first, _ := s.runs(ids[0])
 		due := s.awaitRuns(ids[0], len(first)+2, time.Second)
 		if wait := time.Until(due[len(due)-1].Add(time.Second)); wait > 0 {
-			time.Sleep(wait) // until the next due time
+			time.Sleep(wait)
 		}
 		leader.kill()
 		s.endLead()

@@ -18,7 +18,7 @@ type hookQueue struct {
 
 func (s *stack) hookQueue() hookQueue { return hookQueue{s, asynq.NewInspectorFromRedisClient(s.rdb)} }
 
-// list returns the tasks that read returns for the queue, keyed by delivery.
+// list calls read for the queue, and returns the tasks by delivery id.
 func (q hookQueue) list(read func(string, ...asynq.ListOption) ([]*asynq.TaskInfo, error)) map[string]*asynq.TaskInfo {
 	q.s.t.Helper()
 	all, err := read("webhooks", asynq.PageSize(1000))
@@ -36,8 +36,8 @@ func (q hookQueue) list(read func(string, ...asynq.ListOption) ([]*asynq.TaskInf
 
 func (q hookQueue) waiting() map[string]*asynq.TaskInfo { return q.list(q.ListRetryTasks) }
 
-// awaitCounts waits until the queue's statistics agree with the database. stale returns by how much they may be higher: the relay creates
-// another task if it reads a delivery just before its task ends.
+// awaitCounts waits until the queue's statistics agree with the database. stale returns the number of surplus tasks: the relay may create a
+// second task for a delivery.
 func (q hookQueue) awaitCounts(stale func() int) {
 	q.s.t.Helper()
 	var counted, rows string
@@ -51,7 +51,7 @@ func (q hookQueue) awaitCounts(stale func() int) {
 	})
 }
 
-// staleTasks returns how many tasks a deliverer has handled that had no delivery to send.
+// staleTasks counts the tasks that a deliverer handled without a delivery to send.
 func staleTasks(deliverer *proc) int {
 	return int(deliverer.metric(`delivery_tasks_handled_total{result="stale"}`))
 }
@@ -93,7 +93,7 @@ func TestDashboardOfDeliveries(t *testing.T) {
 	eventually(t, "its deliveries wait", func() bool { return len(q.list(q.ListPendingTasks)) == 3 })
 	deliverer = s.startDeliverer()
 	s.awaitDeliveries()
-	q.awaitCounts(func() int { return stale + staleTasks(deliverer) }) // a task handled twice would have been counted by now
+	q.awaitCounts(func() int { return stale + staleTasks(deliverer) }) // the counters would also show a task that was handled twice
 	s.checkInvariants()
 }
 
@@ -102,7 +102,7 @@ func TestDashboardOfDeliveries(t *testing.T) {
 func TestTasksOfWaitingDeliveries(t *testing.T) {
 	s := newStack(t, hooks, env{
 		"FORGERUN_WEBHOOK_BACKOFF_BASE": "1h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "1h",
-		"FORGERUN_WEBHOOK_TIMEOUT": "30s", // no timeouts: the test checks the stored responses
+		"FORGERUN_WEBHOOK_TIMEOUT": "30s", // long enough that no attempt times out, because the test compares stored responses
 	})
 	api, _, u := s.startDelivering()
 	q := s.hookQueue()

@@ -48,7 +48,7 @@ func TestLeakedSigningKey(t *testing.T) {
 		return len(kids) == 1 && kids[0] != leaked[0]
 	})
 	r := u.receive(api, nil, "job.succeeded")
-	s.startDeliverer() // reads the keys again; a running deliverer does so within 30 s
+	s.startDeliverer() // a new deliverer reads the keys at once, a running one within 30 s
 	eventually(t, "the new key signs", func() bool {
 		id := u.submit(api, execute("WEBHOOK_SUCCESS"))
 		got := r.await("the end", func(d received) bool { return d.job() == id })
@@ -56,7 +56,6 @@ func TestLeakedSigningKey(t *testing.T) {
 	})
 }
 
-// A process with another master key does not start, and reports why.
 func TestWrongMasterKey(t *testing.T) {
 	s := newStack(t)
 	s.startDeliverer()
@@ -71,7 +70,7 @@ func TestWrongMasterKey(t *testing.T) {
 // Promise: draft 5.3, 6.6, D
 func TestForeignVerifiersAcceptEveryDelivery(t *testing.T) {
 	s, api, u := newDelivering(t)
-	verifiers := verifiers(t) // build them first: verifiers refuse deliveries after five minutes
+	verifiers := verifiers(t) // build them before the deliveries, which are valid for only five minutes
 	r := newReceiver(t, nil)
 	hook := u.subscribe(api, r.url+"/path?q=ü%20x&y=1")
 	u.expect(api, http.StatusOK, "PATCH", "/v1/webhooks/"+hook.id, `{"description":"ü"}`)
@@ -124,14 +123,14 @@ func capture(r *http.Request, url string, body []byte) captured {
 
 type verifier struct {
 	name    string
-	missing string   // missing program; "": none
+	missing string
 	command []string // reads a delivery and verifies it
-	// secretOnly: the command reads the body from standard input and the headers from its environment, and ignores the key.
+	// secretOnly: the command checks only the secret. It reads the body from standard input and the headers from environment variables.
 	secretOnly bool
 }
 
-// verifiers returns the Go verifier; with -tags slow, all of them. Call require on each in a subtest of its own, so that a missing program
-// skips only that subtest.
+// verifiers returns the Go verifier; builds with -tags slow return all verifiers. Call require in a subtest for each verifier, because
+// require skips it if a program is missing.
 var verifiers = func(t *testing.T) []verifier { return []verifier{goVerifier(t)} }
 
 func (v verifier) require(t *testing.T) {
@@ -141,8 +140,8 @@ func (v verifier) require(t *testing.T) {
 	}
 }
 
-// verify runs the verifier. It returns nil if the verifier accepts the delivery, otherwise the reason. It gets only the secret if
-// directory is nil, and only the keys if secret is empty. A verifier that crashes fails the test.
+// verify runs the verifier. It returns nil if the verifier accepts the delivery, otherwise the reason. If directory is nil, the verifier
+// gets only the secret. If secret is empty, it gets only the keys. A verifier that crashes fails the test.
 func (v verifier) verify(t *testing.T, c captured, secret string, directory []byte) error {
 	t.Helper()
 	input, err := json.Marshal(c)
@@ -197,7 +196,6 @@ func missingProgram(name, remedy string) string {
 	return ""
 }
 
-// The pages quote the programs exactly, and the page of webhooks links each snippet.
 func TestWebhooksPageQuotesTheSnippets(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"webhooks.md", "api.md", "testbed.md"} {

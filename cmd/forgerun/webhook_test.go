@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// life lists the events, in order, that a webhook gets about a job that succeeds at its first attempt.
+// life lists the events of a job that succeeds at its first attempt, in order.
 var life = []string{"job.created", "job.queued", "job.assigned", "job.running", "job.succeeded"}
 
 func (s *stack) startDelivering(environment ...env) (api, hooks *proc, u *user) {
@@ -23,7 +23,6 @@ func (s *stack) startDelivering(environment ...env) (api, hooks *proc, u *user) 
 	return api, hooks, s.newUser(api)
 }
 
-// eventNames returns the event names of deliveries, in the order of their sequence numbers.
 func eventNames(deliveries []received) []string {
 	sorted := slices.Clone(deliveries)
 	slices.SortStableFunc(sorted, func(a, b received) int { return a.seq() - b.seq() })
@@ -39,7 +38,7 @@ func (r received) seq() int {
 	return n
 }
 
-// For WEBHOOK_SUCCESS, the subscription gets every event once, and the callback gets every change of state once.
+// A webhook and a callback get every event of a job once.
 func TestWebhookSuccess(t *testing.T) {
 	s, api, u := newDelivering(t)
 	subscribed, called := newReceiver(t, nil), newReceiver(t, nil)
