@@ -21,7 +21,6 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// releaseServer serves a release as GitHub does: the archive, its checksums, and a redirect to the latest release.
 func releaseServer(t *testing.T, checksum func(archive []byte) string) string {
 	t.Helper()
 	program := readText(t, testkit.Program(t, "forgerun"))
@@ -76,7 +75,6 @@ func impatientTarget(t *testing.T) string {
 const actionCommand = `curl -sf -X POST "$FORGERUN_URL/tasks" -H 'Content-Type: application/json' -d '{}' && ` +
 	`for n in 1 2 3; do curl -s "$FORGERUN_URL/tasks/1"; done`
 
-// action runs the script of the GitHub Action in its own folder. files contains the files that the script wrote, by name.
 func action(t *testing.T, variables map[string]string) (code int, output string, files map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -102,7 +100,7 @@ func action(t *testing.T, variables map[string]string) (code int, output string,
 }
 
 // The action downloads the latest release, judges the command, and reports the result to GitHub: in the summary of the step, its log, its
-// output, and files. With the list of known findings that the action wrote, the same client passes.
+// output, and files. The same client passes if known.yaml lists its findings.
 func TestAction(t *testing.T) {
 	t.Parallel()
 	variables := map[string]string{

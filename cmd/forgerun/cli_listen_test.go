@@ -40,7 +40,6 @@ func (b *background) ends(t *testing.T, want int) {
 	}
 }
 
-// registered waits until the command has registered its webhook, and returns the webhook.
 func (b *background) registered(t *testing.T) (id, url string) {
 	t.Helper()
 	var found []string

@@ -101,7 +101,7 @@ func TestConsoleIsOpened(t *testing.T) {
 	}
 }
 
-// The completion scripts are valid for their shells. Completion proposes commands and values.
+// Completion proposes commands and values.
 func TestCompletionScripts(t *testing.T) {
 	t.Parallel()
 	sh := &shell{t: t, env: env{}}
@@ -135,7 +135,6 @@ func TestManPages(t *testing.T) {
 	require.Contains(t, page, "idempotency-key")
 }
 
-// An interrupt ends a waiting command.
 func interruptCommand(sh *shell) {
 	id := sh.id("jobs", "submit", "SUCCESS_FAST", "--in", "1h")
 	ctx, stop := context.WithCancel(sh.t.Context())
@@ -146,7 +145,7 @@ func interruptCommand(sh *shell) {
 	waiting.ends(sh.t, command.Interrupted)
 }
 
-// Contexts are created, used and removed. No command shows their keys. --context names a context, and --profile names a fault profile.
+// No command shows the keys of contexts. --context names a context, and --profile names a fault profile.
 func TestContexts(t *testing.T) {
 	t.Parallel()
 	sh := &shell{t: t, secrets: []string{"frk_of-a-context"}, env: env{"HOME": t.TempDir(), "FORGERUN_DATA_DIR": t.TempDir()}}

@@ -14,7 +14,6 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 )
 
-// shell runs commands of the command line, in this process.
 type shell struct {
 	t       *testing.T
 	stack   *stack
@@ -34,7 +33,6 @@ func (s *shell) run(ctx context.Context, args ...string) (code int, stdout, stde
 	return code, out.String(), errors.String()
 }
 
-// ok runs a command, which must succeed, and returns its output.
 func (s *shell) ok(args ...string) string {
 	s.t.Helper()
 	code, stdout, stderr := s.run(s.t.Context(), args...)
@@ -67,7 +65,7 @@ func (s *shell) exits(want int, sentence string, args ...string) {
 
 const operatorToken = "0123456789abcdef-operator"
 
-// The commands work with a real service. Each part has its own client.
+// Each part has its own client.
 func TestCommandLine(t *testing.T) {
 	testCommands(t, map[string]func(*shell){
 		"jobs": jobCommands, "output": outputFormats, "schedules": scheduleCommands, "operators": operatorCommands,
@@ -83,7 +81,7 @@ func TestOtherCommands(t *testing.T) {
 	})
 }
 
-// testCommands runs parts of a test one after the other, because parallel subtests would start only after all other tests.
+// The parts run one after the other: parallel subtests would wait for all other tests.
 func testCommands(t *testing.T, parts map[string]func(*shell)) {
 	t.Helper()
 	s := newStack(t, env{

@@ -27,7 +27,6 @@ func compileTypeScript(t *testing.T) string {
 	return dir
 }
 
-// serviceFor starts a service with webhooks, and returns its URL and a key as environment variables.
 func serviceFor(t *testing.T) []string {
 	t.Helper()
 	s := newStackOn(t, repotest.URL(t), hooks)
@@ -37,8 +36,6 @@ func serviceFor(t *testing.T) []string {
 	return []string{"FORGERUN_URL=" + api.url, "FORGERUN_API_KEY=" + u.key, "DELIVERIES=" + deliveries}
 }
 
-// TestTypeScriptLibrary compiles the library in strict mode, runs its tests, also against a real service, and uses the package that npm
-// packs.
 func TestTypeScriptLibrary(t *testing.T) {
 	t.Parallel()
 	dir := compileTypeScript(t)
@@ -82,8 +79,6 @@ func unpackTypeScript(t *testing.T, compiled, installed string) {
 	require.NoDirExists(t, filepath.Join(installed, "test"))
 }
 
-// TestPythonLibrary runs the library's tests with and without httpx, also against a real service. It also checks the annotations, and
-// uses the library from a wheel, which pip installs without an index.
 func TestPythonLibrary(t *testing.T) {
 	t.Parallel()
 	requirePython(t)
@@ -119,7 +114,7 @@ func TestPythonLibrary(t *testing.T) {
 
 func buildWheel(t *testing.T, program string) string {
 	t.Helper()
-	source, dist := t.TempDir(), t.TempDir() // setuptools writes into the source folder
+	source, dist := t.TempDir(), t.TempDir() // copy the source, because setuptools writes into its folder
 	require.NoError(t, os.CopyFS(source, os.DirFS(python)))
 	build := "import setuptools.build_meta as b, sys; d = sys.argv[1]; b.build_sdist(d); b.build_wheel(d)"
 	runIn(t, source, nil, program, "-c", build, dist)
@@ -186,7 +181,6 @@ func TestClientLibrariesAreRight(t *testing.T) {
 	}
 }
 
-// TestDocumentsPassLinters checks that common linters find no error in the service's documents.
 func TestDocumentsPassLinters(t *testing.T) {
 	requireNodePackages(t, documentTools)
 	api := newStack(t).startAPI()

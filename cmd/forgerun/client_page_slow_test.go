@@ -17,8 +17,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/cors"
 )
 
-// pageScript is the script of a developer's page. It submits, awaits, watches and reads jobs with the library, and records the response
-// headers that it can read.
+// pageScript is the script of a developer's page.
 const pageScript = `
 import { ForgeRun, ProblemError } from "/client/index.js";
 
@@ -59,7 +58,7 @@ window.ready = true;
 `
 
 // TestTypeScriptLibraryInAPage checks that pages of loopback origins can use the built library if the service allows these origins. Pages
-// of other origins get nothing.
+// of other origins cannot read any response.
 func TestTypeScriptLibraryInAPage(t *testing.T) {
 	library := filepath.Join(compileTypeScript(t), "src")
 	require.NoError(t, os.WriteFile(filepath.Join(library, "page.js"), []byte(pageScript), 0o600))

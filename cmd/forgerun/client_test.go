@@ -23,7 +23,7 @@ type user struct {
 	admin   *http.Client // operators only: connects to the admin listener
 }
 
-// answer is an HTTP response. If there was none, err is set.
+// If there was no response, err is set.
 type answer struct {
 	status int
 	header http.Header
@@ -42,7 +42,7 @@ func (s *stack) newUser(api *proc) *user {
 	return u
 }
 
-// call sends a request; headers are pairs of name and value.
+// headers are pairs of name and value.
 func (u *user) call(api *proc, method, path, body string, headers ...string) answer {
 	address, client := api.url, u.s.http
 	if u.admin != nil {
@@ -91,7 +91,6 @@ func (u *user) expect(api *proc, status int, method, path, body string, headers 
 	return a
 }
 
-// value returns a member of the JSON body by its path, such as "failure.code".
 func (a answer) value(path string) any {
 	var at any
 	if json.Unmarshal([]byte(a.body), &at) != nil {
@@ -139,7 +138,6 @@ func (u *user) trySubmit(api *proc, body string, headers ...string) answer {
 	return u.call(api, "POST", "/v1/jobs", body, headers...)
 }
 
-// submit submits a job and returns its id. The job must be accepted.
 func (u *user) submit(api *proc, body string, headers ...string) string {
 	u.s.t.Helper()
 	a := u.trySubmit(api, body, headers...)
@@ -155,7 +153,6 @@ func (u *user) submitAndAwait(api *proc, state, body string, headers ...string) 
 	return id
 }
 
-// submitMany submits n jobs, several at once; all must be accepted.
 func (u *user) submitMany(api *proc, n int, body string) []string {
 	u.s.t.Helper()
 	const atOnce = 32
@@ -199,7 +196,6 @@ func (u *user) retry(api *proc, id string) {
 	u.expect(api, http.StatusOK, "POST", "/v1/jobs/"+id+"/retry", "")
 }
 
-// load is a group of clients that submit jobs until stop is called. Short pauses leave processor time for the service.
 type load struct {
 	stopping chan struct{}
 	clients  sync.WaitGroup
@@ -208,8 +204,8 @@ type load struct {
 	refused []answer
 }
 
-// startLoad starts n clients that submit jobs. Each job has its own key, and the client repeats the submission until it is accepted, so
-// every key must have exactly one job.
+// Each of the n clients repeats a submission with the same key until it is accepted. So every key must have exactly one job. Short pauses
+// leave processor time for the service.
 func (u *user) startLoad(api func() *proc, n int, body func(key string) string) *load {
 	l := &load{stopping: make(chan struct{})}
 	for range n {

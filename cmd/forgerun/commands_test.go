@@ -20,7 +20,6 @@ func commands(t *testing.T) (names []string) {
 	return names
 }
 
-// Every command refuses unknown arguments with a readable error.
 func TestEveryCommandRefusesUnknownArguments(t *testing.T) {
 	t.Parallel()
 	for _, name := range commands(t) {
@@ -96,10 +95,8 @@ func TestMaskAddress(t *testing.T) {
 	require.Equal(t, "text", printed(variable{}, "text"))
 }
 
-// shownHelp matches a code block of docs/reference/cli.md with the help of a command.
 var shownHelp = regexp.MustCompile("(?ms)^```text\n\\$ forgerun ([^\n]*)\n(.*?)^```$")
 
-// The help in docs/reference/cli.md equals the output of the program.
 func TestPageListsTheHelpOfTheProgram(t *testing.T) {
 	t.Parallel()
 	page := readText(t, "../../docs/reference/cli.md")
@@ -113,7 +110,6 @@ func TestPageListsTheHelpOfTheProgram(t *testing.T) {
 	require.Contains(t, shown, "help exit-codes")
 }
 
-// Every command in the examples of docs/reference/cli.md exists.
 func TestPageListsCommandsThatExist(t *testing.T) {
 	t.Parallel()
 	page := readText(t, "../../docs/reference/cli.md")

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// required is the smallest environment that api and worker start with.
 var required = env{"FORGERUN_DATABASE_URL": "postgres://localhost/none", "FORGERUN_REDIS_URL": "redis://localhost"}
 
 func runWith(t *testing.T, environment env, args ...string) (code int, stdout, stderr string) {
@@ -80,14 +79,14 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"OTEL_RESOURCE_ATTRIBUTES":           {"nonsense", "a=b,c", "a=b,", ",="},
 		"OTEL_TRACES_SAMPLER_ARG":            {"-1", "2", "x"},
 	}
-	anything := []string{ // these variables are checked only when they are used
+	anything := []string{ // LoadConfig accepts every value of these
 		"FORGERUN_DATA_DIR", "FORGERUN_OUTCOME_STREAM", "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_SERVICE_NAME",
 	}
 	var cfg Config
 	for _, v := range cfg.variables() {
 		values := bad[v.name]
 		if values == nil && !slices.Contains(anything, v.name) {
-			values = []string{"perhaps"} // other variables accept only booleans or known words
+			values = []string{"perhaps"} // no other variable accepts this word
 		}
 		for i, value := range values {
 			roles := []string{"api"}
@@ -219,6 +218,6 @@ func TestConfigurationPageListsWhatExists(t *testing.T) {
 		actual = append(actual, "| "+v.name+" | "+fallback+" | "+v.help+" |")
 	}
 	slices.Sort(actual)
-	slices.Sort(documented) // the page groups them by task
+	slices.Sort(documented) // the page has another order
 	require.Empty(t, cmp.Diff(actual, documented), "-code +docs/reference/configuration.md")
 }

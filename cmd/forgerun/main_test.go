@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// parallelTests is the default of -parallel. Tests mostly wait for leases to expire and servers to restart.
+// parallelTests is the default of -parallel. Tests mostly wait, so more may run at once than there are processors.
 const parallelTests = "16"
 
 func TestMain(m *testing.M) {

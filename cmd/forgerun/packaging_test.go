@@ -35,7 +35,6 @@ func unitFiles(t *testing.T) []string {
 	return units
 }
 
-// The programs read all variables that packages, containers and compose files set.
 func TestPackagingNamesVariablesThatExist(t *testing.T) {
 	t.Parallel()
 	var cfg Config
@@ -63,7 +62,7 @@ func directive(unit, name string) (values []string) {
 }
 
 // environmentOf returns the environment that systemd builds for the first instance of a unit. Values in files override values in the unit.
-// It sets the variables that the packages leave empty for the operator.
+// It also sets the variables that an operator must fill in.
 func environmentOf(t *testing.T, unit string) env {
 	t.Helper()
 	e := env{}
@@ -113,7 +112,6 @@ func TestUnitsStartRoles(t *testing.T) {
 	}
 }
 
-// systemd-analyze, if installed, finds no errors in the units and gives them a good security rating.
 func TestSystemdAcceptsUnits(t *testing.T) {
 	t.Parallel()
 	tool, err := exec.LookPath("systemd-analyze")

@@ -40,7 +40,6 @@ func pythonWith(t *testing.T, modules, packages string) string {
 	return ""
 }
 
-// packages packs the program under test for npm and Python, and returns the folder of the packages.
 func packages(t *testing.T) string {
 	t.Helper()
 	dist, out := t.TempDir(), t.TempDir()
@@ -67,7 +66,6 @@ func glob(t *testing.T, pattern string) string {
 	return found[0]
 }
 
-// venv creates a virtual environment with pytest and the wheel, and returns the folder of its programs.
 func venv(t *testing.T, out string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -78,7 +76,7 @@ func venv(t *testing.T, out string) string {
 	return bin
 }
 
-// orderServer accepts orders. A read shows a succeeded order, or returns 429 if the query contains busy.
+// A read shows a succeeded order, or returns 429 if the query contains busy.
 func orderServer(t *testing.T) string {
 	t.Helper()
 	var orders atomic.Int64
@@ -109,8 +107,8 @@ func TestPackages(t *testing.T) {
 	t.Run("program", func(t *testing.T) { t.Parallel(); testPackagedProgram(t, out, bin) })
 }
 
-// testPlugins runs a suite with three correct and two incorrect clients. With each plugin, only the tests of the incorrect clients fail,
-// also if several processes run tests. They show the broken rule and its standard. The plugins need nothing but our packages.
+// testPlugins runs a suite with three correct and two incorrect clients. With each plugin, exactly the tests of the incorrect clients fail,
+// even if several processes run tests. Each failure names the broken rule and its standard.
 func testPlugins(t *testing.T, out, bin string) {
 	target := orderServer(t)
 	here, err := filepath.Abs("testdata/plugins")
@@ -150,7 +148,6 @@ func testPlugins(t *testing.T, out, bin string) {
 	}
 }
 
-// nodeModules creates a folder with Jest, Vitest, their configuration, and our npm packages.
 func nodeModules(t *testing.T, out string) string {
 	t.Helper()
 	dir, source := t.TempDir(), filepath.Join(examples, "javascript")
@@ -178,7 +175,7 @@ func npmPlatform() string {
 	return runtime.GOOS + "-" + map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
 }
 
-// testPackagedProgram judges the client of another API in an empty folder, with the npm packages and with the Python wheel.
+// testPackagedProgram runs `forgerun verdict` from the npm package and from the wheel, for another API's client.
 func testPackagedProgram(t *testing.T, out, bin string) {
 	target := impatientTarget(t)
 	verdict := []string{"verdict", "--target", target, "--profile", "none", "--strict", "--", "sh", "-c", actionCommand}
