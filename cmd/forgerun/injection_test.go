@@ -57,7 +57,7 @@ func TestHostileTextIsStoredAsItIs(t *testing.T) {
 	}
 	u.callRaw(api, "GET /v1/jobs/\x1b[31m%0d%0a'%3B HTTP/1.1\r\nHost: x\r\nX-Request-Id: a\x1b[31m\r\nAuthorization: Bearer \x1b[31m'; --\r\n")
 	u.callRaw(api, "BREW\x1b /v1/jobs HTTP/1.1\r\nHost: x\r\n")
-	s.checkInvariants() // when the processes end, every log line is checked
+	s.checkInvariants()
 }
 
 func printable(r rune) rune {
@@ -81,7 +81,6 @@ func (u *user) callRaw(api *proc, head string) string {
 	return line
 }
 
-// Logs and Redis values contain no keys and no payloads.
 func TestSecretsStayOutOfLogsAndRedis(t *testing.T) {
 	s, api, u := newWorking(t, env{"FORGERUN_LOG_LEVEL": "debug", "FORGERUN_ADMIN_TOKEN": "planted-operator-token"})
 	planted := []string{"planted-in-params", "planted-in-event", "planted-bad-key", "planted-in-query", "planted-in-body",
@@ -116,5 +115,5 @@ func TestSecretsStayOutOfLogsAndRedis(t *testing.T) {
 	for _, secret := range s.knownSecrets() {
 		require.NotContains(t, written, secret)
 	}
-	s.checkInvariants() // the logs are checked when the processes end
+	s.checkInvariants()
 }

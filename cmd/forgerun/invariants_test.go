@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// checkInvariants waits until no job is assigned or running. Then it checks the invariants of rows and tasks that hold after any fault.
+// checkInvariants checks the invariants of rows and tasks that hold after any fault.
 func (s *stack) checkInvariants() {
 	s.t.Helper()
 	s.awaitCount("no job is held", 0, `SELECT count(*) FROM jobs WHERE state IN ('ASSIGNED', 'RUNNING')`)
@@ -25,7 +25,6 @@ func (s *stack) checkInvariants() {
 	s.checkTasks(jobs)
 }
 
-// jobRow is the row of a job, for comparison with requests and tasks.
 type jobRow struct {
 	ID, RequestID, BatchID, ScheduleID string
 	State                              job.State
@@ -46,7 +45,7 @@ func (s *stack) jobRows() map[string]*jobRow {
 	return jobs
 }
 
-// requestViolations checks that every accepted request has a job, and every job exactly one request.
+// requestViolations finds accepted requests without a job, and single jobs that share a request.
 func (s *stack) requestViolations(jobs map[string]*jobRow) (wrong []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,8 +67,8 @@ func (s *stack) requestViolations(jobs map[string]*jobRow) (wrong []string) {
 	return wrong
 }
 
-// checkTasks waits until every task in Redis has a waiting job. Archived tasks of failed attempts are exempt. Tasks that a killed worker
-// took stay active for a minute or two, and their job may be in any state.
+// checkTasks waits until every task in Redis has a waiting job. It ignores archived tasks: asynq archives the task of a failed attempt. A
+// killed worker's tasks stay active for a minute or two. Their jobs may be in any state.
 func (s *stack) checkTasks(jobs map[string]*jobRow) {
 	s.t.Helper()
 	if !s.workerRuns() {

@@ -30,7 +30,7 @@ func (p *proc) scrape() map[string]*dto.MetricFamily {
 	return families
 }
 
-// sum adds up all series of a counter or gauge that have these labels, given as name and value.
+// sum adds up all series of a counter or gauge that have these labels. labels are pairs of name and value.
 func sum(families map[string]*dto.MetricFamily, name string, labels ...string) (total float64) {
 	for _, m := range families[name].GetMetric() {
 		has := map[string]string{}
@@ -190,7 +190,7 @@ func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
 }
 
 // hang stops all processes of a Postgres server until resume is called. Connections stay open and new ones are accepted, but get no
-// response. It asks the system for the processes, because Postgres does not list a session that is just beginning.
+// response. hang finds the processes in /proc: Postgres does not list a session that is still starting.
 func (s *stack) hang(server *local.Postgres) (resume func()) {
 	s.t.Helper()
 	parent := strconv.Itoa(server.PID())

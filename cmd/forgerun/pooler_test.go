@@ -15,8 +15,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// pooler starts PgBouncer for the stack's database and returns the database's URL through it. It uses the configuration in
-// docs/how-to/scale.md.
+// pooler starts PgBouncer for the stack's database, and returns PgBouncer's URL. It uses the configuration in docs/how-to/scale.md.
 func (s *stack) pooler(mode string) (url string) {
 	s.t.Helper()
 	program, err := exec.LookPath("pgbouncer")

@@ -23,7 +23,7 @@ func allThreadsStopped(pid int) bool {
 		if err != nil { // the thread has ended
 			continue
 		}
-		_, state, _ := bytes.Cut(stat, []byte(") ")) // in /proc, the state follows the program's name
+		_, state, _ := bytes.Cut(stat, []byte(") "))
 		if !bytes.HasPrefix(state, []byte("T")) {
 			return false
 		}

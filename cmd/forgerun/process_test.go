@@ -18,14 +18,14 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// proc is a process of the service. It is killed when the test ends.
+// proc is killed when the test ends.
 type proc struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	stdout *testkit.Output
 	log    *testkit.Output // standard error
 	done   chan struct{}   // closed when the process has ended
-	url    string          // of the API; set by waitAPI
+	url    string
 	paused bool
 }
 
@@ -58,7 +58,7 @@ func (p *proc) run(env map[string]string, secrets func() []string) {
 	t, args := p.t, p.cmd.Args[1:]
 	require.NoError(t, p.cmd.Start())
 	go func() {
-		_ = p.cmd.Wait() // exitCode reads the result
+		_ = p.cmd.Wait()
 		close(p.done)
 	}()
 	t.Cleanup(func() {
@@ -119,7 +119,6 @@ func (p *proc) stop() {
 	require.Zero(p.t, p.exitCode())
 }
 
-// exitCode waits for the end of the process and returns its exit code; -1 if a signal ended it.
 func (p *proc) exitCode() int {
 	p.t.Helper()
 	select {
@@ -139,7 +138,6 @@ func (p *proc) running() bool {
 	}
 }
 
-// logged waits for a log line with this message and returns its fields.
 func (p *proc) logged(message string, with ...string) map[string]any {
 	p.t.Helper()
 	var found map[string]any
@@ -215,7 +213,7 @@ var (
 	eventually = testkit.Eventually
 )
 
-// merge joins environments. Values of later environments win.
+// Values of later environments win.
 func merge(envs ...map[string]string) map[string]string {
 	all := map[string]string{}
 	for _, env := range envs {

@@ -22,7 +22,6 @@ type lossyProxy struct {
 	lose atomic.Pointer[execution] // nil: lose no response
 }
 
-// execution selects a statement by its SQL text and its arguments.
 type execution struct {
 	statement, argument string // parts of the SQL text and of the arguments
 	lost                atomic.Bool
@@ -46,15 +45,14 @@ func (p *lossyProxy) loseAnswerTo(statement, argument string) (wait func(*testin
 	}
 }
 
-// take reports whether the response to this statement with these arguments must be lost, and if so disarms the proxy.
+// take reports whether this response must be lost. It returns true only once.
 func (p *lossyProxy) take(sql string, arguments [][]byte) (e *execution, ok bool) {
 	e = p.lose.Load()
 	return e, e != nil && strings.Contains(sql, e.statement) && bytes.Contains(bytes.Join(arguments, nil), []byte(e.argument)) &&
 		p.lose.CompareAndSwap(e, nil)
 }
 
-// forward forwards the messages of both sides. After the execution whose response must be lost, it waits for the commit and returns
-// without forwarding the response.
+// If a response must be lost, forward waits until the server is ready again, and ends.
 func (p *lossyProxy) forward(client, server net.Conn) {
 	fromClient, fromServer := pgproto3.NewBackend(client, client), pgproto3.NewFrontend(server, server)
 	startup, err := fromClient.ReceiveStartupMessage()
@@ -93,7 +91,7 @@ func (p *lossyProxy) forward(client, server net.Conn) {
 			return
 		default:
 		}
-		if err != nil || fromClient.SetAuthType(fromServer.GetAuthType()) != nil { // how to parse the client's next message depends on it
+		if err != nil || fromClient.SetAuthType(fromServer.GetAuthType()) != nil { // the parser of the client's next message needs the auth type
 			return
 		}
 		fromClient.Send(message)
@@ -127,7 +125,6 @@ func (w *relay) listen(t *testing.T, server string, join func(client, server net
 	go acceptAll(l, w.serve)
 }
 
-// through returns the address with the relay's host and port.
 func (w *relay) through(t *testing.T, address string) string {
 	t.Helper()
 	u, err := url.Parse(address)

@@ -26,7 +26,7 @@ type eventStream struct {
 	header http.Header
 	frames chan frame
 	cut    context.CancelFunc
-	lastID string // id of the last frame read
+	lastID string
 }
 
 func documentedFrames(t *testing.T) *apitest.Document {
@@ -34,7 +34,6 @@ func documentedFrames(t *testing.T) *apitest.Document {
 	return apitest.New(t, docs.AsyncAPI)
 }
 
-// stream opens an event stream, which is closed at the end of the test.
 func (u *user) stream(api *proc, path, lastID string, headers ...string) *eventStream {
 	u.s.t.Helper()
 	ctx, cancel := context.WithCancel(u.s.ctx())
@@ -86,7 +85,7 @@ func (e *eventStream) read(ctx context.Context, response *http.Response) {
 	}
 }
 
-// next returns the next frame with an event or an id, and checks it against the document. ok is false at the end of the stream.
+// next checks the frame against the document. ok is false at the end of the stream.
 func (e *eventStream) next() (f frame, ok bool) {
 	e.t.Helper()
 	select {
@@ -104,7 +103,6 @@ func (e *eventStream) next() (f frame, ok bool) {
 	return frame{}, false
 }
 
-// until reads frames up to the first one of this event, and returns them all.
 func (e *eventStream) until(event string) []frame {
 	e.t.Helper()
 	var all []frame
@@ -129,7 +127,6 @@ func (e *eventStream) rest() (all []frame) {
 	}
 }
 
-// frameNames returns the event names of the frames, except progress.
 func frameNames(frames []frame) (names []string) {
 	for _, f := range frames {
 		if f.event != "" && f.event != "job-progress" {

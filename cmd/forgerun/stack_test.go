@@ -20,12 +20,10 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// env is the configuration of a process, in addition to the stack's.
 type env = map[string]string
 
 var masterKey = base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))
 
-// stack is the environment of one test: a database with the newest schema, a Redis server, and the processes that the test starts.
 type stack struct {
 	t           *testing.T
 	databaseURL string
@@ -44,14 +42,14 @@ type stack struct {
 	secrets  []string        // API keys and other values that no log may contain
 }
 
-// newStack returns a stack on the shared Postgres server for a parallel test. Jobs take no time unless environment changes that.
+// newStack marks the test as parallel and returns a stack on the shared Postgres server. Jobs take no time unless environment changes that.
 func newStack(t *testing.T, environment ...env) *stack {
 	t.Helper()
 	t.Parallel()
 	return newStackOn(t, repotest.URL(t), environment...)
 }
 
-// newStackWithPostgres returns a stack with its own Postgres server for a parallel test. It uses the default timeout of statements.
+// newStackWithPostgres is like newStack, with its own Postgres server and defaultTimeout.
 func newStackWithPostgres(t *testing.T, environment ...env) (*stack, *local.Postgres) {
 	t.Helper()
 	t.Parallel()
@@ -59,7 +57,6 @@ func newStackWithPostgres(t *testing.T, environment ...env) (*stack, *local.Post
 	return newStackOn(t, postgres.URL(), defaultTimeout, merge(environment...)), postgres
 }
 
-// newService returns a stack with a leading api process, and a client.
 func newService(t *testing.T, environment ...env) (s *stack, api *proc, u *user) {
 	t.Helper()
 	s = newStack(t, environment...)
@@ -67,7 +64,6 @@ func newService(t *testing.T, environment ...env) (s *stack, api *proc, u *user)
 	return s, api, s.newUser(api)
 }
 
-// newWorking returns a stack with a leading api process and a worker, and a client.
 func newWorking(t *testing.T, environment ...env) (s *stack, api *proc, u *user) {
 	t.Helper()
 	s, api, u = newService(t, environment...)
@@ -75,7 +71,6 @@ func newWorking(t *testing.T, environment ...env) (s *stack, api *proc, u *user)
 	return s, api, u
 }
 
-// newDelivering returns a stack with a process of each role, and a client.
 func newDelivering(t *testing.T, environment ...env) (s *stack, api *proc, u *user) {
 	t.Helper()
 	s = newStack(t, hooks, merge(environment...))
@@ -86,7 +81,7 @@ func newDelivering(t *testing.T, environment ...env) (s *stack, api *proc, u *us
 // newStackOn returns a stack on a database, and does not make the test parallel.
 func newStackOn(t *testing.T, databaseURL string, environment ...env) *stack {
 	t.Helper()
-	documented := documented(t) // checks all responses in all tests
+	documented := documented(t)
 	s := &stack{
 		t: t, databaseURL: databaseURL, sent: map[string]bool{}, accepted: map[string]bool{}, secrets: []string{masterKey},
 		http:    &http.Client{Timeout: patience, Transport: documented.Transport(&http.Transport{MaxIdleConnsPerHost: 256})},
@@ -124,7 +119,7 @@ func openPool(t *testing.T, url string) *pgxpool.Pool {
 	return db
 }
 
-// tempDir returns a folder for servers: unlike t.TempDir, the servers' account may enter it.
+// tempDir returns a folder that the servers' account may enter, unlike t.TempDir.
 func tempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := local.MkdirTemp("", "forgerun-test-")
@@ -145,7 +140,7 @@ func (s *stack) startRedisIn(dir string) {
 	s.t.Cleanup(func() { _ = s.rdb.Close() })
 }
 
-// ctx returns the test's context, which has no deadline: the session's statement_timeout limits statements.
+// ctx has no deadline, because statement_timeout limits statements.
 func (s *stack) ctx() context.Context { return s.t.Context() }
 
 func (s *stack) start(role string, environment ...env) *proc {
@@ -161,7 +156,6 @@ func (s *stack) start(role string, environment ...env) *proc {
 	return p
 }
 
-// startAPI starts an api process and waits until it listens.
 func (s *stack) startAPI(environment ...env) *proc {
 	s.t.Helper()
 	p := s.start("api", environment...)
@@ -183,7 +177,6 @@ func (s *stack) startLeader(environment ...env) *proc {
 	return p
 }
 
-// startWorker starts a worker process and waits until it has a lease.
 func (s *stack) startWorker(environment ...env) *proc {
 	s.t.Helper()
 	p := s.start("worker", environment...)
@@ -273,7 +266,7 @@ func (s *stack) await(state string, ids ...string) {
 	eventually(s.t, "jobs in "+state, func() bool { return s.countJobs(ids, state) == len(ids) })
 }
 
-// ended matches jobs that have ended and that the service will not retry.
+// ended is an SQL condition for jobs that are final and have no automatic retry left.
 const ended = `finished_at IS NOT NULL AND NOT (state = 'FAILED' AND auto_retry AND failure_retryable AND attempt < max_attempts)`
 
 func (s *stack) awaitCount(what string, n int, sql string, args ...any) {
@@ -288,7 +281,7 @@ func (s *stack) awaitFinal(ids ...string) {
 	})
 }
 
-// gate blocks every transition to a state until it is opened. Statements wait, then fail, as with an overloaded or locked database.
+// gate blocks every transition to a state until it is opened. Statements wait until the gate opens or their timeout ends.
 type gate struct{ open func() }
 
 func (s *stack) closeGate(state string) gate {
@@ -307,7 +300,6 @@ func (s *stack) atGate() bool {
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`) > 0
 }
 
-// lock runs a locking statement, and keeps the locks until unlock is called.
 func (s *stack) lock(sql string) (unlock func()) {
 	s.t.Helper()
 	tx, err := s.db.Begin(s.ctx())
@@ -319,7 +311,6 @@ func (s *stack) lock(sql string) (unlock func()) {
 	return once
 }
 
-// tasks returns the states of the tasks in Redis, by name.
 func (s *stack) tasks() map[string]string {
 	s.t.Helper()
 	const prefix = "asynq:{jobs}:t:"
@@ -327,7 +318,7 @@ func (s *stack) tasks() map[string]string {
 	all := s.rdb.Scan(s.ctx(), 0, prefix+"*", 1000).Iterator()
 	for all.Next(s.ctx()) {
 		state, err := s.rdb.HGet(s.ctx(), all.Val(), "state").Result()
-		if err == nil { // on error, the task was finished meanwhile
+		if err == nil { // a task that was finished meanwhile gives an error
 			found[all.Val()[len(prefix):]] = state
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Common libraries for event streams miss no event when an api restarts, whether or not they had received an event before.
+// Common SSE libraries miss no event when an api restarts, even if they have received none yet.
 func TestReadersOfStreamsMissNothing(t *testing.T) {
 	s := newStack(t)
 	other := s.startLeader()
@@ -76,7 +76,7 @@ func lines(s *bufio.Scanner) <-chan string {
 	return all
 }
 
-// following returns the names of the next n events. It skips position events, unless n is 1: then any event will do.
+// following returns the names of the next n events. It skips position events only if n is more than 1.
 func following(t *testing.T, names <-chan string, n int) (all []string) {
 	t.Helper()
 	for len(all) < n {

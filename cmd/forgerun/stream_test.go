@@ -28,7 +28,6 @@ func TestJobStreamGoesOnAfterTheAPIIsKilled(t *testing.T) {
 	s.checkInvariants()
 }
 
-// namesByJob returns the names of a client stream's events by job, in order.
 func namesByJob(frames []frame) map[string][]string {
 	jobs := map[string][]string{}
 	for _, f := range frames {
@@ -41,7 +40,6 @@ func namesByJob(frames []frame) map[string][]string {
 	return jobs
 }
 
-// recorded maps ids of jobs to the names of their stored events, in order.
 func (s *stack) recorded() map[string][]string {
 	s.t.Helper()
 	jobs := map[string][]string{}
@@ -92,7 +90,7 @@ func TestClientStreamMissesAndRepeatsNothing(t *testing.T) {
 		written.Store(true)
 	}()
 	var frames []frame
-	complete := func() bool { // all jobs have ended without another retry, and each event was read
+	complete := func() bool { // all jobs have ended for good, and the client has read every event
 		return written.Load() && s.count(`SELECT count(*) FROM jobs WHERE client_id = $1 AND `+ended, u.id) == jobs &&
 			len(frames) >= s.count(`SELECT count(*) FROM events WHERE client_id = $1`, u.id)
 	}
@@ -141,7 +139,7 @@ func TestStreamsAndWaitsGoOnWithoutRedis(t *testing.T) {
 	go func() { waiting <- u.call(api, "GET", "/v1/jobs/"+id, "", "Prefer", "wait=30") }()
 	require.Equal(t, http.StatusOK, u.call(api, "POST", "/v1/jobs/"+id+"/cancel", "").status)
 	require.Equal(t, []string{"job-canceled"}, frameNames(stream.rest()))
-	all.until("job-canceled") // slightly older events may be shown, too
+	all.until("job-canceled") // the stream of all events may begin with slightly older events
 	a := <-waiting
 	require.Equal(t, "CANCELED", a.text("state"), a.body)
 	s.checkInvariants()

@@ -23,13 +23,12 @@ import (
 // collector receives traces (OTLP over HTTP) from all processes of a stack.
 type collector struct {
 	t   *testing.T
-	env env // makes a process send its spans to this collector soon
+	env env // environment of processes that send their spans to this collector
 
 	mu    sync.Mutex
 	spans map[string]span // by span id
 }
 
-// span is a received span, with the role of its process.
 type span struct {
 	trace, id, parent string
 	role, name, kind  string
@@ -93,8 +92,7 @@ func (c *collector) all() []span {
 	return all
 }
 
-// paths groups the spans of a trace by their path from the root, such as "api POST /v1/jobs > api submit job". All SQL spans are named
-// "sql".
+// paths groups the spans of a trace by their path from the root, such as "api POST /v1/jobs > api submit job".
 func (c *collector) paths(trace string) map[string][]span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,8 +116,8 @@ func (c *collector) paths(trace string) map[string][]span {
 	return found
 }
 
-// requireTree waits until the trace has a span at each of these paths, and returns the spans by path. If the relay enqueues the job before
-// the request does, the task's spans are directly below the request; that is accepted, too.
+// requireTree waits until the trace has a span at each of these paths, and returns the spans by path. If the relay enqueues the job first,
+// the task's spans have the request as parent. requireTree accepts this.
 func (c *collector) requireTree(trace string, paths ...string) (found map[string][]span) {
 	c.t.Helper()
 	missing := func() (left []string) {
@@ -143,7 +141,6 @@ func (c *collector) requireTree(trace string, paths ...string) (found map[string
 	return found
 }
 
-// checkSpans checks that every trace begins with a request, and that no span contains a secret.
 func (c *collector) checkSpans(secrets []string) {
 	c.t.Helper()
 	for _, s := range c.all() {
@@ -158,7 +155,6 @@ func (c *collector) checkSpans(secrets []string) {
 	}
 }
 
-// newTrace returns the id of a new trace, and its traceparent header with the sampled flag.
 func newTrace() (id, header string) {
 	id = strings.ReplaceAll(uuid.NewString(), "-", "")
 	return id, "00-" + id + "-00f067aa0ba902b7-01"
@@ -236,10 +232,9 @@ func TestTraceSurvivesRepairs(t *testing.T) {
 	c.checkSpans(s.knownSecrets())
 }
 
-// A process that shuts down sends its last spans.
 func TestShutdownSendsLastSpans(t *testing.T) {
 	c := newCollector(t)
-	s := newStack(t, c.env, env{"OTEL_BSP_SCHEDULE_DELAY": "600000"}) // without a shutdown, spans are sent only after the test
+	s := newStack(t, c.env, env{"OTEL_BSP_SCHEDULE_DELAY": "600000"}) // ten minutes: only a shutdown sends spans during the test
 	api := s.startAPI()
 	u := s.newUser(api)
 	last, header := newTrace()

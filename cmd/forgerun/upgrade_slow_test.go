@@ -24,8 +24,8 @@ type release struct {
 	schema  int
 }
 
-// releases returns the newest release before this tree's commit, and this tree's program. Without a release in the history, it returns
-// this tree's program, and the same program with one more migration.
+// releases returns the newest tagged release and the program of the working tree. If there is no tag, before is the working tree's program,
+// and next is the same program with one more migration.
 func releases(t *testing.T) (before, next release) {
 	t.Helper()
 	tree := release{testkit.Program(t, "forgerun"), migrationsIn(t, "../..")}
@@ -80,7 +80,6 @@ func ofTag(t *testing.T, tag string) release {
 	return release{buildIn(t, dir), migrationsIn(t, dir)}
 }
 
-// installation is a process of each role of one release.
 type installation struct{ api, worker, hooks *proc }
 
 func (i installation) all() []*proc { return []*proc{i.api, i.worker, i.hooks} }
