@@ -6,7 +6,7 @@ import time
 sys.path.append(str(pathlib.Path(__file__).parent.parent / "python"))
 import client
 
-client.TRIES = 2  # then the loops below try again
+client.TRIES = 2  # after 2 tries, insist tries again
 
 def insist(do):
     while True:
