@@ -50,8 +50,8 @@ var (
 		"user, since it usually contains relevant diagnostic information."}
 	gone = demand{Should, rfc9110 + "15.5.11", "The 410 (Gone) status code indicates that access to the target resource is no longer " +
 		"available at the origin server and that this condition is likely to be permanent."}
-	notFound       = demand{Should, client, "A client should give up on a job that stays 404 after ten reads."}
-	notFoundForAny = demand{Should, judging, "A client should give up on a job that stays 404 after ten reads."}
+	notFound       = demand{Should, client, "A client should give up on a job after ten reads that return 404."}
+	notFoundForAny = demand{Should, judging, "A client should give up on a job after ten reads that return 404."}
 )
 
 // repeatedRefusals checks that the client does not keep repeating a refused request with the same API key.

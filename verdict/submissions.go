@@ -146,7 +146,7 @@ func once(r *record, f *finding) {
 				x.Body == first.Body && x.Start.After(first.End()) {
 				f.fail(first, x,
 					"The client submitted "+x.Correlation+" with the key of "+first.Correlation+", so the service created no new job.",
-					"Create a key for each intended job.")
+					"Create a key for each job.")
 				return
 			}
 			if x.Arrived() && x.Status < 300 && done[at] == nil {
@@ -222,7 +222,7 @@ func correlated(r *record, f *finding) {
 		case x.Correlation == "":
 			f.fail(nil, x, "The client sent no X-Correlation-ID.", "Send an X-Correlation-ID with each submission.")
 		case other != nil && other.Body != x.Body && x.Body != "":
-			f.fail(other, x, "The client sent the X-Correlation-ID of another job.", "Send a different X-Correlation-ID for each intended job.")
+			f.fail(other, x, "The client sent the X-Correlation-ID of another job.", "Send a different X-Correlation-ID for each job.")
 		default:
 			owners[at] = x
 			f.pass(nil, x, "The client sent an X-Correlation-ID.")
