@@ -49,13 +49,13 @@ With --json, standard output has only the verdict, as JSON; the output of the co
 to standard error.
 
 Exit codes; if several apply to the runs, the first of these:
+  130  interrupted (Ctrl-C): the traffic until then is judged, and the verdict printed
   1  FAILED: the client broke a rule of level "must" that is not in the baseline, or
      created a duplicate; or what --require or --complete demands is missing; or the
      baseline lists a rule that is no longer broken
   2  NOTHING JUDGED: no request came, the target never answered, or no submission was
      recognised; or the command failed, or a file could not be written
-  0  PASSED, or PASSED WITH WARNINGS: the client broke only rules of level "should"
-  130  interrupted (Ctrl-C): the traffic until then is judged, and the verdict printed`
+  0  PASSED, or PASSED WITH WARNINGS: the client broke only rules of level "should"`
 
 // verdictRun runs a command one or more times against a service, and prints the verdicts.
 type verdictRun struct {
