@@ -11,7 +11,7 @@ static class Verify
     static void Check(string id, string timestamp, string signatures, byte[] body, string secret, long now)
     {
         if (Math.Abs(now - long.Parse(timestamp)) > MaxAge)
-            throw new CryptographicException("the message is too old, or of the future");
+            throw new CryptographicException("the timestamp is too old or in the future");
         byte[] key = Convert.FromBase64String(secret.StartsWith("whsec_") ? secret[6..] : secret);
         byte[] signed = [.. Encoding.UTF8.GetBytes($"{id}.{timestamp}."), .. body];
         byte[] wanted = Encoding.UTF8.GetBytes("v1," + Convert.ToBase64String(HMACSHA256.HashData(key, signed)));

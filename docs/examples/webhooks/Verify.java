@@ -13,7 +13,7 @@ public class Verify {
 
     static void verify(String id, String timestamp, String signatures, byte[] body, String secret, long now) throws Exception {
         if (Math.abs(now - Long.parseLong(timestamp)) > MAX_AGE) {
-            throw new SecurityException("the message is too old, or of the future");
+            throw new SecurityException("the timestamp is too old or in the future");
         }
         byte[] key = Base64.getDecoder().decode(secret.replaceFirst("^whsec_", ""));
         Mac mac = Mac.getInstance("HmacSHA256");

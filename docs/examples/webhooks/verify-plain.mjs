@@ -7,12 +7,12 @@ import { readFileSync } from "node:fs";
 
 const maxAge = 300, skew = 60; // seconds
 
-// verifySecret checks the HMAC under the subscription's secret and that the
-// message is at most five minutes old. The body is the bytes as received.
+// verifySecret checks the HMAC made with the secret, and that the message is
+// at most five minutes old. The body is the bytes as received.
 function verifySecret({ headers, body }, secret, now) {
   const { "webhook-id": id, "webhook-timestamp": timestamp, "webhook-signature": list } = headers;
   if (!id || !list || !/^\d+$/.test(timestamp ?? "")) throw new Error("webhook- headers are missing or malformed");
-  if (Math.abs(now - Number(timestamp)) > maxAge) throw new Error("the message is too old, or of the future");
+  if (Math.abs(now - Number(timestamp)) > maxAge) throw new Error("the timestamp is too old or in the future");
   const key = Buffer.from(secret.replace(/^whsec_/, ""), "base64");
   const wanted = createHmac("sha256", key).update(`${id}.${timestamp}.`).update(body).digest();
   const matches = list.split(" ").some((entry) => {

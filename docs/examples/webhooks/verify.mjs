@@ -8,8 +8,8 @@ import { readFileSync } from "node:fs";
 import signatures from "http-message-signatures";
 import { Webhook } from "standardwebhooks";
 
-// verifySecret checks the HMAC under the subscription's secret and that the
-// message is at most five minutes old. The body is the bytes as received.
+// verifySecret checks the HMAC made with the secret, and that the message is
+// at most five minutes old. The body is the bytes as received.
 function verifySecret({ headers, body }, secret) {
   new Webhook(secret).verify(body, headers);
 }

@@ -7,7 +7,7 @@ const MAX_AGE = 300; // seconds
 function verify(string $id, string $timestamp, string $signatures, string $body, string $secret, int $now): void
 {
     if (!ctype_digit($timestamp) || abs($now - (int) $timestamp) > MAX_AGE) {
-        throw new Exception('the message is too old, or of the future');
+        throw new Exception('the timestamp is too old or in the future');
     }
     $key = base64_decode(preg_replace('/^whsec_/', '', $secret), true);
     $wanted = 'v1,' . base64_encode(hash_hmac('sha256', "$id.$timestamp.$body", $key, true));

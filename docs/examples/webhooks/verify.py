@@ -19,11 +19,11 @@ MAX_AGE, SKEW = 300, 60  # seconds
 
 
 def verify_secret(headers, body, secret, now):
-    """Checks the HMAC under the subscription's secret, and that the message is
-    at most five minutes old. The body is the bytes as received."""
+    """Checks the HMAC made with the secret, and that the message is at most
+    five minutes old. The body is the bytes as received."""
     webhook_id, timestamp = headers["webhook-id"], headers["webhook-timestamp"]
     if abs(now - int(timestamp)) > MAX_AGE:
-        raise ValueError("the message is too old, or of the future")
+        raise ValueError("the timestamp is too old or in the future")
     key = base64.b64decode(secret.removeprefix("whsec_"))
     mac = hmac.digest(key, f"{webhook_id}.{timestamp}.".encode() + body, "sha256")
     wanted = "v1," + base64.b64encode(mac).decode()

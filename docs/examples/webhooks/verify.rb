@@ -6,7 +6,7 @@ require "openssl"
 MAX_AGE = 300 # seconds
 
 def verify(id, timestamp, signatures, body, secret, now)
-  raise "the message is too old, or of the future" if (now - Integer(timestamp, 10)).abs > MAX_AGE
+  raise "the timestamp is too old or in the future" if (now - Integer(timestamp, 10)).abs > MAX_AGE
   key = secret.delete_prefix("whsec_").unpack1("m0")
   wanted = "v1," + [OpenSSL::HMAC.digest("SHA256", key, "#{id}.#{timestamp}.#{body}")].pack("m0")
   return if signatures.split(" ").any? { |given| OpenSSL.secure_compare(given, wanted) }

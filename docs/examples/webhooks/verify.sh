@@ -8,7 +8,7 @@ fail() { echo "$1"; exit 1; }
 
 case $WEBHOOK_TIMESTAMP in '' | *[!0-9]*) fail "the timestamp is no number" ;; esac
 age=$(($(date +%s) - WEBHOOK_TIMESTAMP))
-[ "${age#-}" -le 300 ] || fail "the message is too old, or of the future"
+[ "${age#-}" -le 300 ] || fail "the timestamp is too old or in the future"
 
 key=$(printf %s "${WEBHOOK_SECRET#whsec_}" | openssl base64 -d -A | od -An -v -tx1 | tr -d ' \n')
 wanted=$({ printf %s "$WEBHOOK_ID.$WEBHOOK_TIMESTAMP."; cat; } |
