@@ -106,7 +106,7 @@ func number(v float64) string {
 
 func writeTable(w io.Writer, lines [][]string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
-	for _, line := range append([][]string{{"figure", "measured", "compared with", "ratio"}, {"---", "---", "---", "---"}}, lines...) {
+	for _, line := range append([][]string{{"figure", "ForgeRun", "compared with", "ratio"}, {"---", "---", "---", "---"}}, lines...) {
 		_, _ = fmt.Fprintf(table, "| %s\t|\n", strings.Join(line, "\t| "))
 	}
 	return table.Flush()

@@ -34,7 +34,7 @@ func TestComparisonInTurns(t *testing.T) {
 	l.compare([]side{measured("ours", 40)}, "half")
 	var b strings.Builder
 	require.NoError(t, writeTable(&b, l.lines))
-	require.Equal(t, `| figure | measured | compared with | ratio        |
+	require.Equal(t, `| figure | ForgeRun | compared with | ratio        |
 | ---    | ---      | ---           | ---          |
 | rate   | 40       | 40 (theirs)   | 1 (0.5 to 3) |
 | half   | 20       |               |              |
