@@ -28,8 +28,8 @@ func endAssign(span trace.Span, t job.Task, worker job.ID, c *job.Claim, err err
 	app.EndSpan(span, t.JobID, job.Assigned, nil)
 }
 
-// Every outcome is normal, even a failure, unless the work crashed. Stopped jobs have no outcome: a cancel is a success, and a lost claim
-// is an error.
+// A failure is not an error of the span, unless the work crashed. A cancel ends the span without an error. Other stops, such as a lost
+// lease, end it with one.
 func endRun(span trace.Span, f job.Finish, stopped error) {
 	if !span.IsRecording() {
 		return

@@ -1,4 +1,4 @@
-// Package worker executes jobs under a lease. It claims them, runs them, and stores the outcome only while it has the claim.
+// Package worker executes jobs under a lease. It claims and runs them. It stores an outcome only while it holds the job's lease.
 package worker
 
 import (
@@ -18,12 +18,12 @@ import (
 type Store interface {
 	Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error)
 	Start(ctx context.Context, c job.ClaimID) (time.Time, error)
-	// Emit stores an event of the attempt; `before` is the number of earlier events of the attempt.
+	// Emit stores an event. `before` is how many events the attempt emitted before it.
 	Emit(ctx context.Context, c job.ClaimID, before int, e job.Emission) error
 	Finish(ctx context.Context, f job.Finish) (job.Finished, error)
 
 	Register(ctx context.Context, worker job.ID, name string, concurrency int, lease time.Duration) error
-	// Renew returns the jobs that storage assigns to the worker; Held returns details of some of them.
+	// Renew extends the lease and returns the worker's claims in storage. Held returns details of the given claims.
 	Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.ClaimID, error)
 	Held(ctx context.Context, worker job.ID, claims []job.ClaimID) ([]job.Held, error)
 	Retire(ctx context.Context, worker job.ID) error
@@ -33,7 +33,7 @@ type Store interface {
 type Runner interface {
 	// Run does the work, and reports progress and events to the observer `on`.
 	Run(ctx context.Context, d job.Definition, attempt int, on job.Observer) (*job.Result, error)
-	// Probe checks whether this machine can run the kind, after an attempt failed with job.ErrExhausted.
+	// Probe checks whether this machine can run the kind again. It is called after an attempt failed with job.ErrExhausted.
 	Probe(ctx context.Context, k job.Kind) error
 }
 
@@ -44,7 +44,7 @@ type Config struct {
 	Lease       time.Duration // without a heartbeat for this long, the worker counts as dead
 	Heartbeat   time.Duration
 	Limit       time.Duration // execution limit
-	Clock       *clock.Clock  // clock of a test bed for the jobs; nil: the machine's clock
+	Clock       *clock.Clock  // the test bed's clock, by which jobs run; nil: the machine's clock
 	Backoff     job.Backoff
 }
 
@@ -53,7 +53,7 @@ type Deps struct {
 	Store     Store
 	Queue     app.Queue
 	Completer *batches.Completer
-	// GiveBack requeues or fails jobs that storage assigns to this worker but that it does not run. It logs failures.
+	// GiveBack requeues or fails the worker's jobs in storage that the worker does not run, for example after a lost response.
 	GiveBack func(ctx context.Context, held []job.Held) error
 	Runner   Runner
 	Metrics  *app.Metrics
@@ -69,7 +69,8 @@ var (
 
 var errBusy = errors.New("the worker takes no jobs at the moment")
 
-// Worker executes jobs under a lease. Only the lease, the execution limit, a cancel and shutdown stop the work; the queue does not.
+// Worker executes jobs under a lease. Work stops only on a lost lease, the execution limit, a cancel or shutdown. The context of the
+// queue's task does not stop it.
 type Worker struct {
 	cfg Config
 	Deps
@@ -84,10 +85,10 @@ type Worker struct {
 	over     bool             // Drain's grace period has ended
 	busy     map[attempt]bool // attempts that a call of Handle is claiming or running
 	holding  map[job.ClaimID]*holding
-	changed  chan struct{} // closed when the lease changes, draining starts, or the last attempt in `busy` ends while draining
+	changed  chan struct{} // closed and replaced by signalChange
 	refused  map[job.Kind]bool
 
-	suspects map[job.ClaimID]bool // claims in the last heartbeat's response that this worker did not know; used by Run only
+	suspects map[job.ClaimID]bool // claims that the last Renew returned and this worker does not run; used by Run only
 }
 
 type attempt struct {
@@ -96,12 +97,12 @@ type attempt struct {
 }
 
 type holding struct {
-	lose  context.CancelCauseFunc // called when the lease ends; nothing more is stored for the job
-	stop  context.CancelCauseFunc // stops the work; the cause decides whether its outcome is stored
+	lose  context.CancelCauseFunc // cancels the work and stores nothing, because the lease has ended
+	stop  context.CancelCauseFunc // stops the work; its outcome is stored unless the cause is errCanceled or errLeaseLost
 	since time.Time
 }
 
-// New returns a worker; Run gets its lease.
+// New returns a worker without a lease. Run registers it.
 func New(cfg Config, d Deps) *Worker {
 	d.Metrics.Slots.Set(float64(cfg.Concurrency))
 	return &Worker{
@@ -129,14 +130,14 @@ func (w *Worker) identity(ctx context.Context) (job.ID, error) {
 	}
 }
 
-// The caller of signalChange holds the lock.
+// signalChange wakes all waiters. The caller holds w.mu.
 func (w *Worker) signalChange() {
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
 
-// An attempt counts as handled from before its claim. So Drain also waits for a pending claim. enter refuses an attempt that is already
-// handled, because storage would confirm its claim again.
+// enter records an attempt in `busy` before it is claimed, so that Drain also waits for the claim. It returns false for a repeated task.
+// Storage would confirm the claim again, and the attempt would run twice.
 func (w *Worker) enter(a attempt) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -156,7 +157,7 @@ func (w *Worker) leave(a attempt) {
 	}
 }
 
-// Canceled stops a job if this worker runs it. The cancel is already committed.
+// Canceled stops a job if this worker runs it. The caller has already stored the cancel.
 func (w *Worker) Canceled(id job.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,8 +168,8 @@ func (w *Worker) Canceled(id job.ID) {
 	}
 }
 
-// hold registers a claimed job. It refuses if the lease of the claim has ended, because the rescuer has the job then. After the grace
-// period of Drain, hold stops the job immediately.
+// hold registers a claimed job. It returns false if the lease has ended, because another process then takes the job back. After Drain's
+// grace period it stops the job immediately.
 func (w *Worker) hold(worker job.ID, claim job.ClaimID, lose, stop context.CancelCauseFunc) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -105,7 +105,7 @@ func (w *world) alive() bool {
 	return !w.worker.draining && !w.worker.id.IsZero()
 }
 
-// A zero refusal restores normal claims.
+// refusing(job.NotClaimed{}) lets claims succeed again.
 func (w *world) refusing(not job.NotClaimed) {
 	w.store.update(func() { w.store.refuse = func() job.NotClaimed { return not } })
 }
