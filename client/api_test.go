@@ -117,7 +117,7 @@ func TestLists(t *testing.T) {
 	require.ErrorContains(t, drain(s.c.Jobs(t.Context(), client.JobFilter{})), "empty pages")
 	require.Len(t, s.requests(), 100)
 
-	// The last page of the list of all events also has a cursor.
+	// The last page of Events has a next_cursor, too.
 	s = serve(t, ok(`{"data":[{"event_id":"1"},{"event_id":"2"}],"page":{"next_cursor":"a"}}`), ok(`{"data":[],"page":{"next_cursor":"b"}}`))
 	require.NoError(t, drain(s.c.Events(t.Context())))
 	require.Len(t, s.requests(), 2)
@@ -187,7 +187,7 @@ func TestResultIsVerified(t *testing.T) {
 	}
 }
 
-// Outcome documents are recognized by their members. The content type does not suffice: it is often application/json.
+// Outcome documents are recognized by their members. Their content type can be application/json.
 func TestJobsFromOutcomeDocuments(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[string]client.Job{
@@ -245,7 +245,6 @@ func TestUnexpectedSuccesses(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Client.Do repeats reads after Retry-After, and sends changes only once.
 func TestDoRepeatsOnlyReads(t *testing.T) {
 	t.Parallel()
 	busy := problem(503, "RFA_STORAGE_UNAVAILABLE").with("Retry-After", "1")

@@ -1,14 +1,14 @@
 //go:generate go run -C ../tools ./apitypes ../client/types.yaml
 
-// Package client is the Go client of ForgeRun. It implements the HTTP API, except for partial reads of results, and the client rules of
-// draft-ratnawat-httpapi-async-problem-details.
+// Package client is the Go client of ForgeRun. It implements the HTTP API without range requests for results. It follows the client rules
+// of draft-ratnawat-httpapi-async-problem-details.
 //
-// A Client is safe for concurrent use. Each call takes a context and returns a typed value or an error: a *Problem (the service refused
-// the request), a *NoAnswerError (no complete response), an *UnexpectedError (a response that is not from ForgeRun), or the context's
-// error.
+// A Client is safe for concurrent use. Each call takes a context and returns a typed value or an error. The error is a *Problem (the
+// service refused the request), a *NoAnswerError (no complete response), an *UnexpectedError (a response that is not from ForgeRun), or
+// the context's error.
 //
-// The client retries requests that are safe to repeat: reads, deletes, cancels, and submissions. A submission gets a random idempotency
-// key unless the caller sets one. Job and webhook ids are opaque.
+// The client retries requests that are safe to repeat: reads, deletes, cancels, and submissions. Submit creates a random idempotency key,
+// unless the caller gives one. Job and webhook ids are opaque.
 //
 // The package imports only the standard library and a parser of structured fields.
 package client
@@ -26,23 +26,23 @@ import (
 	"time"
 )
 
-// Config describes how to reach a ForgeRun service. Only URL is required. Printing a Config hides Key. Do not keep a Config in an
-// unexported struct field, because printing that struct would print Key. Keep the Client that New returns instead.
+// Config describes how to reach a ForgeRun service. Only URL is required. Printing a Config hides Key. An unexported struct field must not
+// hold a Config, because fmt would print its Key. Keep the Client that New returns instead.
 type Config struct {
 	URL string // base address, with or without /v1
 	Key string // API key; "" for public calls
-	// Only Transport and Timeout of HTTP are used. If HTTP is nil, the client makes a transport. Redirects are only followed to the same
-	// origin, and cookies are not kept.
+	// The client uses only the Transport and Timeout of this http.Client. If HTTP is nil, the client makes a transport. Redirects to
+	// another origin are not followed, and cookies are not kept.
 	HTTP      *http.Client
 	UserAgent string        // "": forgerun-go
-	Session   string        // label of the test bed's session; "": the session without a label. See WithSession.
+	Session   string        // session label for requests to a test bed; "": no label. See WithSession.
 	MaxTries  int           // tries per request; 0 means 5, and 1 means no retries
-	Timeout   time.Duration // limit of a try, without the time of PreferWait; 0 means 30 s, negative means none. Streams have no limit.
+	Timeout   time.Duration // time limit of one try, plus the time of PreferWait; 0: 30 s; negative: none. Streams have no limit.
 	Logger    *slog.Logger  // nil: no logging
 
-	// Tests set these to avoid real waits.
+	// Now, Sleep and Rand replace the clock and randomness in tests.
 	Now   func() time.Time                                          // nil: time.Now
-	Sleep func(ctx context.Context, wait time.Duration) (err error) // nil: waits, or returns the context's error
+	Sleep func(ctx context.Context, wait time.Duration) (err error) // nil: a timer that ends early with the context's error
 	Rand  func() float64                                            // nil: math/rand; in [0, 1)
 }
 
@@ -118,8 +118,8 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// WithKey returns a client with another API key over the same connections; "" for none. If the key has characters that a header cannot
-// have, every call of that client returns an error.
+// WithKey returns a client that uses another API key and the same connections. An empty key means no key. If the key has characters that a
+// header cannot have, every call of that client returns an error.
 func (c *Client) WithKey(key string) *Client {
 	other := *c
 	other.setKey(key)
@@ -138,8 +138,8 @@ func (c *Client) setKey(key string) {
 	c.auth = func() string { return value }
 }
 
-// transportOf returns the transport for single requests. http.Client is bypassed, because its redirects send the key to other ports of a
-// host.
+// transportOf returns the given client's transport, or a new one. The package does not use http.Client, which would send the key to other
+// ports after a redirect.
 func transportOf(given *http.Client) http.RoundTripper {
 	if given != nil {
 		return cmp.Or(given.Transport, http.DefaultTransport)
@@ -170,7 +170,8 @@ func (c *Client) Health(ctx context.Context) error {
 	return err
 }
 
-// Ready returns whether the service can work, and its checks. It asks once. An unavailable service is a result, not an error.
+// Ready reports whether the service can work, with the result of each check. It does not retry. An unavailable service is a result, not an
+// error.
 func (c *Client) Ready(ctx context.Context) (*Readiness, error) {
 	readiness, err := fetch[Readiness](ctx, c, &request{method: http.MethodGet, path: "/readyz", repeat: never})
 	if problem, ok := errors.AsType[*Problem](err); ok && problem.Status == http.StatusServiceUnavailable {
@@ -180,8 +181,7 @@ func (c *Client) Ready(ctx context.Context) (*Readiness, error) {
 	return readiness, err
 }
 
-// Types with keys or secrets have String, Format and LogValue methods that hide them, for every verb of fmt and in log/slog. JSON includes
-// them.
+// Types with keys or secrets hide them when fmt or log/slog prints them. JSON includes the secrets.
 
 // String returns the service's address.
 func (c *Client) String() string { return "client of " + c.base }
@@ -189,7 +189,7 @@ func (c *Client) String() string { return "client of " + c.base }
 // Format formats like String for every verb.
 func (c *Client) Format(f fmt.State, _ rune) { format(f, c) }
 
-// String returns the service's address without the key.
+// String returns the service's address.
 func (c Config) String() string { return "configuration of a client of " + withoutUser(c.URL) }
 
 // Format formats like String for every verb.
@@ -210,8 +210,8 @@ func withoutUser(address string) string {
 	return u.String()
 }
 
-// CreateClient creates a client and returns its id. A retry has the same idempotency key, so a lost response does not create a second
-// client.
+// CreateClient creates an account for an API client in the service, and returns its id. A retry has the same idempotency key, so a lost
+// response does not create a second client.
 func (c *Client) CreateClient(ctx context.Context, options ...Option) (clientID string, err error) {
 	created, err := fetch[CreatedClient](ctx, c, post(options, "clients").keyed())
 	if err != nil {
@@ -229,8 +229,8 @@ func (k Key) Format(f fmt.State, _ rune) { format(f, k) }
 // LogValue returns String.
 func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
 
-// CreateKey creates the first key of a client or, with rotate, a new key. Without rotate, if a key exists, it returns that key's data
-// without the secret. The request is not retried, because only one response has the secret.
+// CreateKey creates the first key of a client or, with rotate, a new key. If a key exists and rotate is false, CreateKey returns that key
+// without its secret. The request is not retried, because only one response has the secret.
 func (c *Client) CreateKey(ctx context.Context, clientID string, rotate bool, options ...Option) (*Key, error) {
 	return fetch[Key](ctx, c, post(options, "clients", clientID, "keys").with(KeyRequest{Rotate: rotate}).once())
 }

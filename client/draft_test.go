@@ -13,8 +13,7 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// The tests in this file are named after sections of draft-ratnawat-httpapi-async-problem-details with client rules. Tests elsewhere:
-// TestIDsAreOpaque for 3.2, TestRetryAfterOfARequest for 6.7, wait_test.go for 6.10 and 9.4, and TestStatusBeforeBody for 11.1.
+// Each test is named after a section of draft-ratnawat-httpapi-async-problem-details.
 
 func parse(t *testing.T, text string) *client.Outcome {
 	t.Helper()

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// ErrNotModified is returned with IfNoneMatch if nothing has changed.
+// ErrNotModified means that the resource has not changed since the entity tag in IfNoneMatch.
 var ErrNotModified = errors.New("client: not modified")
 
-// Problem is the problem document (RFC 9457) of a refused request. The failure of a job is an Outcome instead.
+// Problem is the problem document (RFC 9457) of a refused request. A failed job has an Outcome, not a Problem.
 type Problem struct {
-	ProblemDocument // Status is the status of the HTTP response, even if the document has another
+	ProblemDocument // Status is the HTTP status, even if the document has another.
 
 	Method, URL string        // the URL has no query
-	RetryAfter  time.Duration // when to repeat the request; 0: not given
+	RetryAfter  time.Duration // time to wait before another request; 0: not given
 	RequestID   string
-	// Tries is the number of requests sent for the call. If it is over 1, an earlier request may have succeeded, and the service may have
-	// refused its repetition.
+	// Tries is the number of requests sent for the call. If it is over 1, an earlier try may have succeeded although the last one was
+	// refused.
 	Tries      int
 	Extensions map[string]json.RawMessage // members without a field here
 }
@@ -80,7 +80,7 @@ func (e *NoAnswerError) Error() string {
 }
 func (e *NoAnswerError) Unwrap() error { return e.Err }
 
-// UnexpectedError is a response that ForgeRun does not send: from a proxy, or from another service.
+// UnexpectedError means that the response is not from ForgeRun, but for example from a proxy.
 type UnexpectedError struct {
 	Method, URL string // the URL has no query
 	Status      int
@@ -118,7 +118,7 @@ func (r *request) lost(err error, tries int) error {
 	return &NoAnswerError{Method: r.method, URL: r.url(), Tries: tries, Err: err}
 }
 
-// url returns the URL of the request without its query, which may have private values.
+// url omits the query, because its values may be private.
 func (r *request) url() string { return r.base + r.path }
 
 func (r *request) unexpected(a *fullResponse, reason string) *UnexpectedError {

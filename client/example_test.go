@@ -20,7 +20,7 @@ func connect() *client.Client {
 }
 
 // Submit a job and wait for its end. If a response is lost, the client repeats the request with the same idempotency key, so there is only
-// one job. Set your own key to keep this guarantee across restarts of your program.
+// one job. Set your own idempotency key to get only one job even if your program restarts.
 func Example() {
 	ctx, c := context.Background(), connect()
 	receipt, err := c.Submit(ctx, client.JobRequest{Type: client.Execute, WorkKind: client.KindSuccessFast,
@@ -77,7 +77,7 @@ func ExampleClient_Run() {
 func ExampleVerifier() {
 	verifier := client.Verifier{
 		Secret: "whsec_...",
-		Keys:   connect().Directory().Key, // with Keys, the ce- headers and the URL are verified, too
+		Keys:   connect().Directory().Key, // also checks the ce- headers and the URL
 		URL:    "https://example.com/in",
 	}
 	http.HandleFunc("POST /in", func(w http.ResponseWriter, r *http.Request) {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// ExponentialBackoff doubles the wait on each retry, from base to most, with full jitter.
+// ExponentialBackoff doubles the wait before each retry, from base up to most. Each real wait is random, between 0 and this value.
 func ExponentialBackoff(base, most time.Duration) *Backoff {
 	return &Backoff{Strategy: "EXPONENTIAL", Base: base.String(), Max: most.String()}
 }
@@ -75,7 +75,7 @@ func (c *Client) Job(ctx context.Context, id string, options ...Option) (*Job, e
 }
 
 // readJob decodes a job. If the caller's Accept header asked for an outcome document, readJob converts the document to a job. The content
-// type does not tell which: both can be application/json.
+// type does not show which document it is: both can be application/json.
 func (c *Client) readJob(ctx context.Context, r *request, a *fullResponse) (*Job, error) {
 	job := &Job{}
 	if mediaType(a.header.Get("Content-Type")) != problemType {
@@ -90,7 +90,7 @@ func (c *Client) readJob(ctx context.Context, r *request, a *fullResponse) (*Job
 		}
 		if o.JobStatus != "" {
 			job = jobOf(o)
-			job.JobID = cmp.Or(job.JobID, r.id) // the member may be absent
+			job.JobID = cmp.Or(job.JobID, r.id) // an outcome document may omit jobId
 			c.received(ctx, o)
 		}
 	}
@@ -149,12 +149,12 @@ func (c *Client) Attempts(ctx context.Context, id string) ([]Attempt, error) {
 	return all, err
 }
 
-// Attempt returns the outcome document of an attempt, counted from 1. It never changes after the end of the attempt.
+// Attempt returns the outcome document of an attempt. The first attempt is 1. The document does not change after the attempt's end.
 func (c *Client) Attempt(ctx context.Context, id string, attempt int, options ...Option) (*Outcome, error) {
 	r := get(options, "jobs", id, "attempts", strconv.Itoa(attempt)).of(id)
 	o := &Outcome{}
 	a, err := c.call(ctx, r, o)
-	if err == nil && o.JobID != "" { // the member may be absent
+	if err == nil && o.JobID != "" { // jobId may be absent
 		err = r.checkID(a, o.JobID)
 	}
 	if err != nil {
@@ -164,8 +164,8 @@ func (c *Client) Attempt(ctx context.Context, id string, attempt int, options ..
 	return o, nil
 }
 
-// Report returns the report of a finished attempt; 0 means the latest one. While the attempt runs, the error is a Problem with the code
-// RFA_JOB_NOT_FINISHED and a RetryAfter. With PreferWait the service waits for the report.
+// Report returns the report of a finished attempt. Attempt 0 means the latest attempt. While the attempt runs, the error is a Problem with
+// code RFA_JOB_NOT_FINISHED and RetryAfter set. With PreferWait the service waits for the report.
 func (c *Client) Report(ctx context.Context, id string, attempt int, options ...Option) (*Report, error) {
 	r := get(options, "jobs", id, "report").of(id)
 	if attempt != 0 {
@@ -188,9 +188,9 @@ type Result struct {
 // resultTime is added to the timeout of a try, because results are large.
 const resultTime = 5 * time.Minute
 
-// Result returns the output of a job, up to 64 MiB. It verifies the bytes with the digest of the response (RFC 9530) or the job's
-// checksum. It never returns unverified bytes. If the job is not final, the error is the same as for Report. If the job ended without a
-// result, the error is a Problem with the code RFA_RESULT_NOT_FOUND.
+// Result returns the output of a job, up to 64 MiB. It verifies the bytes with the digest of the response (RFC 9530), or else with the
+// job's checksum. It never returns unverified bytes. If the job has not ended, the error is a Problem with code RFA_JOB_NOT_FINISHED. If
+// the job ended without a result, the error is a Problem with the code RFA_RESULT_NOT_FOUND.
 func (c *Client) Result(ctx context.Context, id string, options ...Option) (*Result, error) {
 	r := get(options, "jobs", id, "result")
 	r.limit, r.wait, r.raw = maxResult, resultTime, true
@@ -225,8 +225,8 @@ func (c *Client) Result(ctx context.Context, id string, options ...Option) (*Res
 	return result, nil
 }
 
-// digestMatches compares the body with the digests in some header fields. It ignores unknown algorithms. `known` reports whether there is
-// a digest, and `matches` whether the body matches all of them.
+// digestMatches compares the body with the digests in the given header fields. It ignores unknown algorithms. `known` reports whether it
+// found such a digest; `matches` reports whether the body matches all of them.
 func digestMatches(h http.Header, body []byte, fields ...string) (matches, known bool) {
 	sum, long := sha256.Sum256(body), sha512.Sum512(body)
 	for _, name := range fields {

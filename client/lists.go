@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// where adds query parameters, given as name, value, name, value. It omits those with an empty value.
+// where adds query parameters. The pairs are name, value, name, value. It skips parameters with an empty value.
 func (r *request) where(pairs ...string) *request {
 	if r.query == nil {
 		r.query = url.Values{}
@@ -47,8 +47,8 @@ func (c *Client) List(ctx context.Context, path string, query url.Values) iter.S
 
 const maxEmptyPages = 100
 
-// list iterates over a list and reads its pages on demand. Pages before the end may be short or empty. If `open` is set, even the last
-// page has a cursor, and the list ends with the first empty page.
+// list iterates over a list and reads its pages on demand. Pages before the end may be short or empty. If `open` is set, every page has a
+// cursor, and the list ends at the first empty page.
 func list[T any](ctx context.Context, c *Client, first *request, open bool) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -110,15 +110,14 @@ func apiTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 // StreamOptions select the events to watch.
 type StreamOptions struct {
 	JobID       string // "": all of the client's jobs, batches and webhooks
-	LastEventID string // id to resume after; "": from a job's first event, or only new events of all jobs
-	// OnConnect is called by the reading goroutine after each connect, when the position is known. lastEventID is the id after which the
-	// stream continues.
+	LastEventID string // id to resume after; "": a job's first event, or without JobID only new events
+	// The goroutine that reads the stream calls OnConnect after each connect. lastEventID is the id after which the stream continues.
 	OnConnect func(lastEventID string)
 }
 
-// Stream yields each event exactly once as it happens. If the connection is lost or silent for 45 s, it reconnects and continues after
-// the last event. It ends after a job's last event, when the context ends, or with a permanent error such as an invalid key. An error is
-// always the last value. If no connection has ever succeeded, it gives up after Config.MaxTries.
+// Stream yields each event exactly once as it happens. Stream reconnects after a lost connection or 45 s of silence, and continues after
+// the last event. The stream ends after the last event of JobID, with the context, or with a permanent error such as an invalid key. An
+// error is always the last value. If no connection has ever succeeded, it gives up after Config.MaxTries.
 func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		r := get(nil, "events")
@@ -142,16 +141,16 @@ func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Message,
 
 // Message is an event of a stream.
 type Message struct {
-	ID   string // id to resume after; "" for job-progress, which is not repeated
+	ID   string // id to resume after; "" for job-progress events
 	Name string // such as job-running
 	Data json.RawMessage
-	// ReceivedAt is the time of arrival, even if the reader takes the message later.
+	// ReceivedAt is when the message arrived, not when the program took it.
 	ReceivedAt time.Time
 
-	client *Client // logs inconsistent documents; may be nil
+	client *Client // for warnings about inconsistent outcome documents; may be nil
 }
 
-// Event decodes the data into an Event. The end of a job or batch is an outcome document instead: see Outcome.
+// Event decodes the data into an Event. The last message about a job or batch is an outcome document: use Outcome.
 func (m Message) Event() (*Event, error) {
 	if m.IsOutcome() {
 		return nil, fmt.Errorf("client: the data of %s is an outcome document: use Outcome to read it", m.Name)

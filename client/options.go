@@ -37,8 +37,8 @@ func (c *Client) roundTrip(ctx context.Context, r *request) (*http.Response, err
 	}
 }
 
-// redirected returns the target of a redirect, or "" if the request must not be repeated there. It never returns another origin, which
-// would get the key.
+// redirected returns the address for another request, or "" if the request must not be sent again. It never returns another origin,
+// because the request has the API key.
 func redirected(sent *http.Request, response *http.Response) string {
 	switch response.StatusCode {
 	case http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
@@ -56,7 +56,7 @@ func redirected(sent *http.Request, response *http.Response) string {
 	return to.String()
 }
 
-// request builds the HTTP request. GetBody stays nil, because net/http would otherwise send the request again itself.
+// request builds the HTTP request. GetBody stays nil: with it, net/http would repeat requests on its own.
 func (c *Client) request(ctx context.Context, r *request, target string) (*http.Request, error) {
 	var body io.Reader = http.NoBody
 	if r.body != nil {
@@ -115,9 +115,9 @@ func gather(options []Option) settings {
 	return s
 }
 
-// IdempotencyKey sets the idempotency key of a request; otherwise the key is random. A key has 1 to 255 visible ASCII characters, and at
-// least 32 in requests without credentials. A program that stores the key can repeat the request after a crash. It then gets the first
-// response, with Replayed set and without secrets.
+// IdempotencyKey sets the request's idempotency key instead of a random one. A key has 1 to 255 visible ASCII characters. Requests without
+// credentials need at least 32. A program that stores the key can repeat the request after a crash. The response is then the first one
+// without secrets, and Replayed is set.
 func IdempotencyKey(key string) Option {
 	return func(s *settings) {
 		if key == "" {
@@ -147,7 +147,8 @@ func Header(name, value string) Option {
 // MaxWait is the longest time that the service delays a response.
 const MaxWait = 30 * time.Second
 
-// PreferWait asks the service to wait up to d for a change of state before it responds. d is cut to whole seconds and to MaxWait.
+// PreferWait asks the service to wait up to d for a change of state before it responds. Longer waits are limited to MaxWait; fractions of
+// a second are dropped.
 func PreferWait(d time.Duration) Option {
 	return func(s *settings) {
 		s.wait = min(d, MaxWait).Truncate(time.Second)

@@ -26,16 +26,16 @@ func TerminalStatus(status string) bool {
 	return false
 }
 
-// Resubmission, draft sections 3.7 and 9.4.
+// Limits of resubmission (draft, sections 3.7 and 9.4).
 const (
 	MaxSubmissions = 5           // of the same work, including the first one
 	minRetryDelay  = time.Second // even if the server says less
-	maxRetryDelay  = time.Hour   // a longer delay is impractical
+	maxRetryDelay  = time.Hour   // RetryDelay refuses longer waits
 )
 
-// Outcome is the document of draft-ratnawat-httpapi-async-problem-details: the state or result of an attempt or a batch. Any member may
-// be absent; members of the wrong type are ignored. Status is the status that a synchronous request would have returned. It can differ
-// from the HTTP status.
+// Outcome is a document of draft-ratnawat-httpapi-async-problem-details: the state or result of an attempt or a batch. Any member may be
+// absent; members of the wrong type are ignored. Status is the HTTP status of a response that had waited for this outcome. The response
+// itself can have another HTTP status.
 type Outcome struct {
 	OutcomeDocument
 
@@ -47,7 +47,7 @@ type Outcome struct {
 	ReceivedAt time.Time                  `json:"-"`
 	Warnings   []string                   `json:"-"` // values that contradict the draft and were therefore ignored
 
-	retryable bool // the raw member; use Retryable
+	retryable bool // the document's value; call Retryable instead
 }
 
 // ParseOutcome parses an outcome document from any source: HTTP, a webhook, an event stream, a broker. contentType may be "" if unknown.
@@ -68,8 +68,7 @@ func parseOutcome(contentType string, body []byte, now time.Time) (*Outcome, err
 	return o, nil
 }
 
-// UnmarshalJSON decodes the document member by member. encoding/json alone would ignore case in names, and stop at a member of the wrong
-// type.
+// UnmarshalJSON decodes the document member by member. encoding/json would ignore case in names and refuse a document with one wrong type.
 func (o *Outcome) UnmarshalJSON(text []byte) error {
 	var m members
 	if err := json.Unmarshal(text, &m); err != nil {
@@ -88,8 +87,8 @@ func (o *Outcome) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// MarshalJSON encodes known members under the draft's names, and Extensions. It omits zero values, which mean the same as absent ones.
-// ReceivedAt and Warnings are not part of the document.
+// MarshalJSON encodes the known members and the Extensions. It omits zero values: an absent member means the same. ReceivedAt and Warnings
+// are not part of the document.
 func (o Outcome) MarshalJSON() ([]byte, error) {
 	document := map[string]any{}
 	for name, value := range o.Extensions {
@@ -109,17 +108,17 @@ func (o Outcome) MarshalJSON() ([]byte, error) {
 // Terminal reports whether the job has ended. An absent or unknown jobStatus means no.
 func (o *Outcome) Terminal() bool { return TerminalStatus(o.JobStatus) }
 
-// Retryable reports whether the same work may be submitted again. Use it for a job's Failure and for batch items. The member retryable
-// must be true, and the job must not be running or completed. A retryAfter alone is no permission.
+// Retryable reports whether the same work may be submitted again. It is true if the document says so, and the job is neither running nor
+// completed. A retryAfter alone is not enough.
 func (o *Outcome) Retryable() bool {
 	return o.retryable && (o.JobStatus == "" || o.Terminal() && o.JobStatus != StatusCompleted)
 }
 
-// RetryDelay returns how long to wait before the work is submitted again. try is the number of submissions so far. ok is false if the
-// work must not be submitted again, or if the server asks for more than an hour.
+// RetryDelay returns the time to wait before the next submission of the work. The parameter try counts the submissions so far. ok is false
+// if the work must not be submitted again, or if the server asks for more than an hour.
 //
-// retryAfter counts from completedAt, or from the receipt of a document without completedAt. Whatever the server says, the wait is at
-// least a second, grows exponentially and has jitter (draft, sections 3.7 and 9.4).
+// retryAfter counts from completedAt. If that is absent, it counts from the receipt. The wait is at least a second, grows with each
+// submission, and has jitter (draft, sections 3.7 and 9.4).
 func (o *Outcome) RetryDelay(now time.Time, try int) (wait time.Duration, ok bool) {
 	return o.retryDelay(now, try, rand.Float64())
 }
@@ -139,7 +138,7 @@ func (o *Outcome) retryDelay(now time.Time, try int, random float64) (time.Durat
 	return wait + time.Duration(random*float64(backoff)/2), true
 }
 
-// age returns the time since the moment from which retryAfter counts. It is never negative, even if the server's clock is ahead.
+// age returns the time since completedAt, or else since ReceivedAt. It is never negative, even if the server's clock is ahead.
 func (o *Outcome) age(now time.Time) time.Duration {
 	from := o.CompletedAt
 	if from.IsZero() {
@@ -166,7 +165,7 @@ func (c *Client) warn(ctx context.Context, o *Outcome) {
 
 type members map[string]json.RawMessage
 
-// into points to a struct.
+// named yields the struct's fields with their JSON names. `into` is a pointer to the struct.
 func named(into any) iter.Seq2[string, reflect.Value] {
 	return func(yield func(string, reflect.Value) bool) {
 		value := reflect.ValueOf(into).Elem()
@@ -185,7 +184,7 @@ func (m members) fill(into any) {
 	}
 }
 
-// take moves a member into *into. If it is null or of the wrong type, take drops it and leaves *into unchanged.
+// take removes a member from m and decodes it into the variable at `into`. A null value or a wrong type leaves the variable unchanged.
 func (m members) take(name string, into any) {
 	raw, ok := m[name]
 	delete(m, name)
@@ -199,14 +198,15 @@ func (m members) take(name string, into any) {
 	}
 }
 
-// seconds removes a member and returns its value, at most math.MaxInt32. It returns nil unless the value is a non-negative integer.
+// seconds removes a member and returns its value. A larger value becomes math.MaxInt32. It returns nil unless the value is a non-negative
+// integer.
 func (m members) seconds(name string) *int {
 	raw, ok := m[name]
 	delete(m, name)
 	if !ok || !strings.ContainsAny(string(raw[:1]), "-0123456789") {
 		return nil
 	}
-	number, err := strconv.ParseFloat(string(raw), 64) // infinite if out of range
+	number, err := strconv.ParseFloat(string(raw), 64) // number is infinite if the text is out of float64's range
 	if err != nil && !errors.Is(err, strconv.ErrRange) || number < 0 || number != math.Trunc(number) {
 		return nil
 	}

@@ -23,7 +23,6 @@ const (
 	maxExcerpt  = 1 << 10
 )
 
-// A request may take several tries.
 type request struct {
 	method string
 	base   string
@@ -38,7 +37,7 @@ type request struct {
 	settings
 }
 
-// get returns a GET request. Its path is /v1 followed by the segments. If a segment is invalid, send returns an error.
+// get returns a GET request. Its path is /v1 followed by the segments. If a segment is empty, send returns an error.
 func get(options []Option, segments ...string) *request {
 	return newRequest(http.MethodGet, options, segments...)
 }
@@ -157,7 +156,7 @@ func (c *Client) call(ctx context.Context, r *request, into any) (*fullResponse,
 	return a, r.decode(a, into)
 }
 
-// A type with a LogValue has secrets, so errors do not show the response.
+// A type with a LogValue method has secrets, so errors do not show its response.
 func fetch[T any](ctx context.Context, c *Client, r *request) (*T, error) {
 	value := new(T)
 	_, r.secret = any(value).(slog.LogValuer)
@@ -181,8 +180,8 @@ func (c *Client) remove(ctx context.Context, options []Option, segments ...strin
 	return r.confirmed(a, "deleted")
 }
 
-// Do sends a request that has no method here, for example to the operator API, and returns the body of the response. path is relative to
-// the base address; body is encoded as JSON unless it is nil. Only reads are retried.
+// Do sends any request, for example to the operator API, and returns the response's body. path is relative to the base address. A body
+// that is not nil is encoded as JSON. Only GET requests are retried.
 func (c *Client) Do(ctx context.Context, method, path string, query url.Values, body any, options ...Option) (json.RawMessage, error) {
 	r := &request{method: method, path: path, query: query, limit: maxResult, settings: gather(options)}
 	if method != http.MethodGet {
@@ -209,7 +208,7 @@ func (r *request) confirmed(a *fullResponse, member string) error {
 	return nil
 }
 
-// decode ignores unknown members. Only the id must be present.
+// decode ignores unknown members. The response must have its id; other members may be absent.
 func (r *request) decode(a *fullResponse, into any) error {
 	if err := json.Unmarshal(a.body, into); err != nil {
 		reason := "its JSON cannot be read"
@@ -227,7 +226,7 @@ func (r *request) decode(a *fullResponse, into any) error {
 	return nil
 }
 
-// checkID compares ids case-insensitively, since the service accepts upper and lower case and normalizes them.
+// checkID ignores case, because the service accepts and returns ids in either case.
 func (r *request) checkID(a *fullResponse, id string) error {
 	switch {
 	case id == "":
@@ -257,7 +256,7 @@ type Meta struct {
 	RequestID  string
 	Location   string
 	ETag       string        // for IfNoneMatch
-	Replayed   bool          // the response repeats an earlier one to the same idempotency key, without secrets
+	Replayed   bool          // the service repeated its first response for this idempotency key, without secrets
 	RetryAfter time.Duration // 0: not given
 }
 

@@ -34,7 +34,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// Draft, section 3.2: ids are opaque. No id may lead to another resource.
+// Draft, section 3.2: ids are opaque. The client escapes ids, so that none changes the path.
 // Promise: clients 3.2
 func TestIDsAreOpaque(t *testing.T) {
 	t.Parallel()
@@ -160,7 +160,6 @@ func TestContexts(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// Draft, section 11.1: the status is checked before the body.
 // Promise: clients 11.1
 func TestStatusBeforeBody(t *testing.T) {
 	t.Parallel()
@@ -215,7 +214,6 @@ func moved(status int, to string) reply {
 	return reply{status: status, header: map[string]string{"Location": to}}
 }
 
-// Redirects keep method, body and keys. They are not followed to another origin, and their number is limited.
 func TestRedirects(t *testing.T) {
 	t.Parallel()
 	s := serve(t, moved(307, "/v1/here"), moved(308, "/v1/there?a=1"), ok(`{"job_id":"j"}`))
@@ -245,7 +243,7 @@ func TestRedirects(t *testing.T) {
 	require.Len(t, s.requests(), 12)
 }
 
-// Some refusals pass: a single 401, a 403 with Retry-After, and a 404 for a job that is new.
+// The client retries some refusals: a single 401, a 403 with Retry-After, and a 404 for a new job.
 func TestRefusalsThatPass(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]reply{

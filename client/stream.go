@@ -15,7 +15,7 @@ import (
 // Reconnecting.
 const (
 	maxSilence       = 45 * time.Second // three heartbeats
-	defaultReconnect = 2 * time.Second  // until the service sets it
+	defaultReconnect = 2 * time.Second  // until the service sends `retry`
 	minReconnect     = 100 * time.Millisecond
 	maxReconnect     = 30 * time.Second
 	lasting          = 10 * time.Second // a connection that lasted this long resets the count of failures
@@ -30,9 +30,9 @@ type stream struct {
 	lastID    string // of the last complete frame with an id
 	reconnect time.Duration
 	connected bool
-	failures  int  // consecutive short connections
-	ending    bool // the last message may be the job's last one
-	immediate bool // one reconnect had no wait, so the next ones wait until a connection lasts
+	failures  int  // consecutive connections that ended before `lasting`
+	ending    bool // the latest message may be the final one of the job
+	immediate bool // one reconnect was immediate; the next ones wait until a connection lasts
 }
 
 var (
@@ -60,7 +60,7 @@ func (s *stream) follow(ctx context.Context) error {
 func (s *stream) wait(err error, asked time.Duration) time.Duration {
 	if s.ending && !s.immediate && errors.Is(err, io.EOF) {
 		s.immediate = true
-		return 0 // reconnect at once: the response tells whether the job has ended
+		return 0 // reconnect at once, to learn whether the job has ended (204)
 	}
 	// Add up to half of the wait at random: a restart disconnects many readers at once.
 	whole := exponential(s.reconnect, max(s.reconnect, maxReconnect), s.failures)
@@ -90,7 +90,7 @@ func (s *stream) connection(ctx context.Context) error {
 	case a.status == http.StatusNoContent:
 		return errStop
 	case a.status != http.StatusOK:
-		a.body, _ = io.ReadAll(io.LimitReader(body, maxResponse)) // status and headers count even if the body is incomplete
+		a.body, _ = io.ReadAll(io.LimitReader(body, maxResponse)) // a refusal counts even if its body is cut off
 		return s.request.refusal(a)
 	case mediaType(a.header.Get("Content-Type")) != "text/event-stream":
 		return s.request.unexpected(a, "it is not an event stream")
@@ -126,7 +126,7 @@ func (s *stream) read(frames *frameReader) error {
 			s.reconnect = min(max(f.retry, minReconnect), maxReconnect)
 		}
 		repeated := f.id != "" && f.id == s.lastID
-		position := f.event == "position" // first event of a stream of all jobs
+		position := f.event == "position" // a stream of all jobs begins with its position
 		if f.id != "" && (position || !f.hasData) {
 			s.lastID = f.id
 		}
@@ -146,7 +146,8 @@ func (s *stream) read(frames *frameReader) error {
 	}
 }
 
-// watchedReader closes a connection that is silent for too long. The time in which the program handles a message does not count.
+// watchedReader restarts a timer at each read. The timer closes a silent connection. The timer stops between reads, while the program
+// handles a message.
 type watchedReader struct {
 	io.Reader
 	silence *time.Timer
@@ -160,7 +161,7 @@ func (w *watchedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Size limits of an event stream. An event has up to 256 KiB of client data, which JSON escapes can make six times as long.
+// Size limits of an event stream. An event has up to 256 KiB of data. JSON escapes can make this six times as long.
 const (
 	maxLine  = 2 << 20
 	maxEvent = 4 << 20
@@ -171,7 +172,7 @@ var (
 	errNotUTF8   = errors.New("the event stream is not UTF-8")
 )
 
-// frame is a block of an event stream, between two blank lines.
+// frame is one event of the stream: the fields up to a blank line.
 type frame struct {
 	id      string
 	event   string
@@ -180,14 +181,15 @@ type frame struct {
 	retry   time.Duration // 0: not given
 }
 
-// frameReader reads server-sent events (HTML standard, section 9.2.6). A frame without its blank line is dropped: the service sends it
-// again after a lost connection.
+// frameReader reads server-sent events (HTML standard, section 9.2.6). A frame is dropped if it is cut off before its blank line. After a
+// reconnect, the service sends it again.
 type frameReader struct {
 	lines *bufio.Scanner
-	begun bool // the first line was read; only that may have a byte order mark
+	begun bool // the first line, which may begin with a byte order mark, has been read
 }
 
-// newFrameReader splits r into lines that end in CR, LF or both. It does not wait for the byte after a CR.
+// newFrameReader splits r into lines that end in CR, LF or both. A line that ends in CR is returned at once, without waiting for a
+// possible LF.
 func newFrameReader(r io.Reader) *frameReader {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine+2)

@@ -64,7 +64,6 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// A frame that ends in CR is complete: the reader must not wait for another byte.
 func TestAFrameIsNotHeldBack(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"data: a\r\r", "data: a\r\n\r", "data: a\n\n"} {
@@ -126,7 +125,8 @@ func (h *heldConnections) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body, Request: r}, nil
 }
 
-// A silent connection is closed and the stream resumed. Heartbeats keep a connection open, and so does a slow reader.
+// A silent connection is closed, and the stream resumes. Heartbeats keep a connection open. So does a program
+// that reads slowly.
 func TestAStalledStreamIsResumed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestAStalledStreamIsResumed(t *testing.T) {
 		for m, err := range c.Stream(t.Context(), StreamOptions{JobID: "j"}) {
 			require.NoError(t, err)
 			ids = append(ids, m.ID)
-			time.Sleep(2 * c.stall) // a busy reader
+			time.Sleep(2 * c.stall) // the program is busy, so the silence does not count
 			if m.ID == "2" {
 				break
 			}

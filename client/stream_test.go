@@ -48,7 +48,7 @@ func TestStreamOfAJob(t *testing.T) {
 	require.Len(t, s.requests(), 2)
 }
 
-// Each message comes once, wherever the connection is cut. The stream resumes after the last complete frame.
+// The stream resumes after the last complete frame.
 func TestStreamIsResumedExactly(t *testing.T) {
 	t.Parallel()
 	frames := []string{event("1", "job-created"), event("2", "job-running"), event("3", "job-succeeded")}
@@ -102,7 +102,7 @@ func TestPermanentErrorsEndAStream(t *testing.T) {
 
 func TestTemporaryErrorsDoNotEndAStream(t *testing.T) {
 	t.Parallel()
-	// Use a new connection for each request, because net/http itself retries a GET on a reused one.
+	// Disable keep-alives: net/http retries a GET on a reused connection.
 	fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	s := serveWith(t, client.Config{HTTP: fresh}, stream("retry: 1\n\n"), reply{cut: true}, problem(500, "RFA_INTERNAL"),
 		reply{status: 502, kind: "text/html"}, problem(503, "RFA_STORAGE_UNAVAILABLE"), reply{cut: true},
@@ -155,7 +155,7 @@ func TestStreamReconnectsImmediatelyOnlyOnce(t *testing.T) {
 	for i := range 6 {
 		s.replies = append(s.replies, stream(event(fmt.Sprint(i+1), "job-failed")))
 	}
-	lasted := stream(event("7", "job-failed")) // the connection lasted long enough to reset the failures
+	lasted := stream(event("7", "job-failed")) // a connection that lasts resets the count of failures
 	s.replies = append(s.replies, lasted, stream(event("8", "job-failed")), atEnd)
 	seen := 0
 	for m, err := range s.c.Stream(t.Context(), client.StreamOptions{JobID: "j"}) {

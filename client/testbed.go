@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// WithSession returns a client for the test bed's session with this label, over the same connections. Use a label per test. The service
-// refuses labels that are longer than 200 characters or not ASCII.
+// WithSession returns a client that sends this session label to the test bed. It uses the same connections. Use a label per test. The
+// service refuses labels that are longer than 200 characters or not ASCII.
 func (c *Client) WithSession(label string) *Client {
 	other := *c
 	if other.session = label; !fieldValue(label) {
@@ -57,7 +57,7 @@ func (c *Client) Journal(ctx context.Context, id string, options ...Option) iter
 	}
 }
 
-// AdvanceClock advances the clock of the whole service. It returns when the jobs that have become due are QUEUED.
+// AdvanceClock advances the clock of the whole service. It returns after all jobs that became due are QUEUED.
 func (c *Client) AdvanceClock(ctx context.Context, by time.Duration, options ...Option) (*Clock, error) {
 	return c.moveClock(ctx, options, "advance", by.String())
 }
@@ -72,7 +72,7 @@ func (c *Client) FreezeClock(ctx context.Context, options ...Option) (*Clock, er
 	return c.moveClock(ctx, options, "freeze", true)
 }
 
-// ThawClock restarts the clock at its previous rate.
+// ThawClock lets a frozen clock continue at its previous rate.
 func (c *Client) ThawClock(ctx context.Context, options ...Option) (*Clock, error) {
 	return c.moveClock(ctx, options, "freeze", false)
 }

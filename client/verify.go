@@ -18,18 +18,18 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// ErrSignature is returned for a message that is forged, changed or too old. Answer 401 to it. Other errors mean that the verification was
-// impossible, for example because the keys could not be read. Then answer 503: the service sends the message again.
+// ErrSignature is returned for a message that is forged, changed or too old. Answer 401 to it. Other errors mean that Verify could not
+// decide, for example because it could not read the keys. For other errors, answer 503, and the service sends the message again.
 var ErrSignature = errors.New("client: the message signature is invalid or too old")
 
-// A Verifier checks webhook deliveries and callbacks as described in docs/reference/webhooks.md. Verify checks with Secret, with Keys, or
-// with both, depending on which are set. A Verifier is safe for concurrent use.
+// A Verifier checks webhook deliveries and callbacks as described in docs/reference/webhooks.md. Set Secret, Keys, or both: Verify checks
+// each one that is set. A Verifier is safe for concurrent use.
 type Verifier struct {
-	// Secret of the webhook: whsec_... Callbacks have none. Do not keep a Verifier in an unexported field: fmt would print the secret.
+	// Secret of the webhook: whsec_... Callbacks have no secret. An unexported field must not hold a Verifier: fmt would print the secret.
 	Secret string
 	// Keys returns the public key with this id. Set it to Client.Directory().Key.
 	Keys func(keyID string) (ed25519.PublicKey, error)
-	// URL is the registered URL, not one rewritten by a proxy; required with Keys.
+	// URL is the registered URL, even if a proxy rewrites it. Keys needs it.
 	URL string
 	Now func() time.Time // nil: time.Now
 }
@@ -56,18 +56,18 @@ func (v *Verifier) now() time.Time {
 	return v.Now()
 }
 
-// Verify checks a request and returns its message. The error is ErrSignature unless the verification was impossible. Verify needs the
-// original bytes, so the body must not have been read before.
+// Verify checks a request and returns its message. If the check fails, the error is ErrSignature. Other errors mean that the check was
+// impossible. Do not read r.Body before Verify: it needs the original bytes.
 //
-// With Secret it checks the HMAC of Standard Webhooks, and that the message is at most five minutes old. Only the service and the webhook's
+// With Secret it checks the HMAC of Standard Webhooks. The message must be at most five minutes old. Only the service and the webhook's
 // owner know the secret, so the message belongs to that webhook. The HMAC protects the body, webhook-id and webhook-timestamp, but no ce-
-// header. In binary content mode these fields of the message are ce- headers: EventID, Name, Source, Subject, Time, Sequence and JobID. A
-// proxy can change them. Trust only Data, or set Keys too.
+// header. In binary mode EventID, Name, Source, Subject, Time, Sequence, WorkKind and JobID come from ce- headers. A proxy can change
+// these headers. Without Keys, trust only WebhookID and Data in binary mode.
 //
-// With Keys it checks a signature of RFC 9421. The signature must be current, match, and cover the method, the URL, the body (by
-// Content-Digest), Content-Type, webhook-id and every ce- header. It proves that the service sent the message to this URL. It does not
-// prove for which client: any client can use your URL as a callback and choose the data of events. For a webhook, set Secret, alone or with
-// Keys. For a callback, set Keys, and check that you submitted the job with this JobID before you act.
+// With Keys it checks a signature of RFC 9421. It must be valid now and cover the method, URL, Content-Digest, Content-Type, webhook-id
+// and every ce- header. It proves that the service sent the message to this URL. It does not prove for which client. Any client can use
+// your URL as a callback and choose the data. For a webhook, set Secret, alone or with Keys. For a callback, set Keys. Before you act,
+// check that you submitted the job with this JobID.
 func (v *Verifier) Verify(r *http.Request) (*WebhookMessage, error) {
 	switch {
 	case v.Secret == "" && v.Keys == nil:
@@ -108,7 +108,7 @@ func (v *Verifier) verifySecret(header http.Header, body []byte) error {
 	if len(id) != 1 || id[0] == "" || len(timestamp) != 1 {
 		return refused("webhook-id or webhook-timestamp is missing or repeated")
 	}
-	if strings.Contains(id[0], ".") { // dots separate the signed parts: an id with a dot could be mistaken for an id and a timestamp
+	if strings.Contains(id[0], ".") { // dots separate the signed parts, so an id with a dot would be ambiguous
 		return refused("webhook-id has a dot")
 	}
 	seconds, err := strconv.ParseUint(timestamp[0], 10, 40)
@@ -144,7 +144,7 @@ func (v *Verifier) verifyKey(method string, header http.Header, body []byte) err
 	if err != nil {
 		return err
 	}
-	if matches, _ := digestMatches(header, body, "Content-Digest"); !matches { // the signature covers the digest, so the body must match it
+	if matches, _ := digestMatches(header, body, "Content-Digest"); !matches { // the signature covers only the digest
 		return refused("the body does not match Content-Digest")
 	}
 	m := message{method: method, target: signedURI(v.URL), header: header}
@@ -234,7 +234,7 @@ func (v *Verifier) verifyInput(m message, member httpsfv.Member, signature []byt
 
 func refused(why string) error { return fmt.Errorf("%w: %s", ErrSignature, why) }
 
-// mustCover are the components that a signature must cover besides all ce- headers.
+// A signature must cover these components and all ce- headers.
 var mustCover = []string{"@method", "@target-uri", "content-type", "content-digest", "webhook-id"}
 
 type message struct {
@@ -242,7 +242,8 @@ type message struct {
 	header         http.Header
 }
 
-// signatureBase returns the signed text (RFC 9421, section 2.5). It fails if the signature does not cover all components in must.
+// signatureBase returns the signed text (RFC 9421, section 2.5). It fails if the signature does not cover all of `must` and all ce-
+// headers.
 func (m message) signatureBase(input httpsfv.InnerList, must []string) ([]byte, error) {
 	covered := map[string]bool{}
 	var base strings.Builder
@@ -297,8 +298,8 @@ func (m message) component(name string) (string, error) {
 	return joined(m.header, name), nil
 }
 
-// signedURI normalizes a URL as the service does for signing: scheme and host in lower case, no default port, the path / if there is none,
-// no fragment, ASCII only. It returns an invalid URL unchanged. No signature matches such a URL.
+// signedURI normalizes a URL as the service does before it signs: lower-case scheme and host, no default port, no fragment, at least the
+// path /, ASCII only. It returns an invalid URL unchanged.
 func signedURI(target string) string {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" {

@@ -58,7 +58,7 @@ func TestVerifyRefusesWithTheSecret(t *testing.T) {
 	}
 }
 
-// Dots separate the signed id, time and body. With dots in the id, part of the body could be taken for the time. Verify refuses such ids.
+// Dots separate the signed id, time and body. If the id had dots, a part of the body could count as the time. Verify refuses such ids.
 func TestVerifyRefusesShiftedParts(t *testing.T) {
 	t.Parallel()
 	key := []byte("0123456789abcdef0123456789abcdef")
@@ -160,7 +160,7 @@ func TestVerifyRefusesWithAKey(t *testing.T) {
 			bad = append(bad, good.with(name, value))
 		}
 	}
-	for i := range covered { // the right key, but too few components
+	for i := range covered { // the right key, but one component is missing
 		bad = append(bad, signer{private, slices.Delete(slices.Clone(covered), i, i+1), params}.sign(plain))
 	}
 	for _, odd := range []string{
@@ -196,7 +196,6 @@ func TestVerifyRefusesWithAKey(t *testing.T) {
 	require.NotErrorIs(t, err, client.ErrSignature, "the signature was not checked")
 }
 
-// If the receiver is misconfigured, the error is not ErrSignature.
 func TestVerifyReportsReceiverMistakes(t *testing.T) {
 	t.Parallel()
 	c := capture(t)

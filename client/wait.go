@@ -11,24 +11,25 @@ import (
 	"time"
 )
 
-// Polling intervals if the service does not advise one.
+// Polling intervals if the response has no Retry-After.
 const (
 	firstPoll   = 500 * time.Millisecond
 	longestPoll = 5 * time.Second
-	earlyPolls  = 3 // a new job may not be found by the first polls
+	earlyPolls  = 3 // polls that retry a 404, because the job may be new
 )
 
-// Wait polls a job until it is final. A failed job is not an error. It polls as often as the service advises. It continues while the
-// service is unavailable, so set a deadline in the context. It retries three times if the job is not found, because the job may be new.
+// Wait polls a job until it is final. A failed job is not an error. Wait polls at the intervals that the service asks for in Retry-After.
+// It also continues while the service is unavailable. Set a deadline in the context. A new job may not be found yet, so Wait retries the
+// first three polls after a 404.
 //
-// IfNoneMatch is ignored: Wait sends its own tags.
+// The option IfNoneMatch is ignored, because Wait sends entity tags itself.
 //
 // With PreferWait the service delays its responses until the state changes, so Wait returns immediately after the change.
 func (c *Client) Wait(ctx context.Context, id string, options ...Option) (*Job, error) {
 	return awaitFinal(ctx, c, options, func(options []Option) (*Job, error) { return c.Job(ctx, id, options...) })
 }
 
-// WaitBatch polls a batch until it is complete, like Wait.
+// Like Wait, WaitBatch polls until the batch is complete.
 func (c *Client) WaitBatch(ctx context.Context, id string, options ...Option) (*Batch, error) {
 	return awaitFinal(ctx, c, options, func(options []Option) (*Batch, error) { return c.Batch(ctx, id, options...) })
 }
@@ -44,7 +45,7 @@ func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read
 	if s.err != nil {
 		return nil, s.err
 	}
-	var etag string // "" with PreferWait: with a tag, the service would respond to every change of the progress
+	var etag string // stays "" with PreferWait: with a tag, the service responds to each change of the progress
 	var advised time.Duration
 	for polls, failures := 1, 0; ; polls++ {
 		sent := c.now()
@@ -62,7 +63,7 @@ func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read
 		case errors.Is(err, ErrNotModified):
 			failures = 0
 		default:
-			// The Retry-After of a 429 or 503 says when to poll again, not when the job may end.
+			// This Retry-After says when to poll again. It does not say when the job ends.
 			status, asked, passing := mayPass(err)
 			early := status == http.StatusNotFound && polls <= earlyPolls
 			if !passing && !early || ctx.Err() != nil {
@@ -82,7 +83,7 @@ func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read
 	}
 }
 
-// onlyIfNoneMatch is like IfNoneMatch, but overrides an IfNoneMatch of the caller.
+// onlyIfNoneMatch replaces an IfNoneMatch of the caller.
 func onlyIfNoneMatch(etag string) Option {
 	return func(s *settings) {
 		s.header.Del("If-None-Match")
@@ -90,17 +91,18 @@ func onlyIfNoneMatch(etag string) Option {
 	}
 }
 
-// jitter returns up to a tenth of the wait, at most a second, so that polls of many jobs spread out.
+// jitter returns a random extra wait, so that polls of many jobs spread out. It is at most a tenth of the wait, and at most a second.
 func (c *Client) jitter(wait time.Duration) time.Duration {
 	return time.Duration(c.rand() * float64(min(wait/10, time.Second)))
 }
 
-// Run submits a job, waits for its end, and submits the same work again while its failure is retryable. It submits at most MaxSubmissions
-// times and waits for Outcome.RetryDelay in between. Each submission is a new job with a new idempotency key. Run returns the last job,
-// in whatever state it ended.
+// Run submits a job, waits for its end, and submits the same work again while its failure is retryable. It makes at most MaxSubmissions
+// submissions. Before each further one it waits for Outcome.RetryDelay. Each submission is a new job with a new idempotency key. Run
+// returns the last job, even if it failed.
 //
-// With an error it returns the last submitted job, if any. If waiting failed, that job has only JobID, State and CreatedAt. The option
-// IdempotencyKey only applies to the first submission. A DEFERRED job is resubmitted to run at once.
+// If it returns an error, it also returns the last job, unless no job was submitted. If the wait for the job failed, only its JobID, State
+// and CreatedAt are set. IdempotencyKey applies to the first submission only. A DEFERRED job is submitted again as EXECUTE, so it runs at
+// once.
 func (c *Client) Run(ctx context.Context, job JobRequest, options ...Option) (*Job, error) {
 	s := gather(options)
 	if s.err != nil {
@@ -131,7 +133,7 @@ func (c *Client) Run(ctx context.Context, job JobRequest, options ...Option) (*J
 	}
 }
 
-// If the wait fails, submitAndWait returns the error with the submitted job.
+// submitAndWait returns the submitted job even if the wait fails.
 func (c *Client) submitAndWait(ctx context.Context, job JobRequest, prefer time.Duration, options []Option) (*Job, error) {
 	accepted, err := c.Submit(ctx, job, options...)
 	if err != nil {
@@ -147,7 +149,6 @@ func (c *Client) submitAndWait(ctx context.Context, job JobRequest, prefer time.
 	return ended, nil
 }
 
-// newIdempotencyKey removes the old key, so that Submit creates a new one.
 func newIdempotencyKey(s *settings) { s.header.Del("Idempotency-Key") }
 
 // Waits between tries, and after failed polls.
@@ -164,7 +165,7 @@ const (
 	never
 )
 
-// retry calls `do` with the number of the try (from 1) until it succeeds or `next` refuses another try.
+// retry calls `do` until it succeeds. After an error, `next` returns the wait before another try, or false to give up.
 func (c *Client) retry(ctx context.Context, r *request, do func(try int) error, next func(err error, try int) (time.Duration, bool)) error {
 	for try := 1; ; try++ {
 		err := do(try)
@@ -180,7 +181,7 @@ func (c *Client) retry(ctx context.Context, r *request, do func(try int) error, 
 			continue
 		}
 		if ended := c.sleep(ctx, wait); ended != nil {
-			return fmt.Errorf("%w (the request was not sent again: %w)", err, ended) // err explains why there was a wait
+			return fmt.Errorf("%w (the request was not sent again: %w)", err, ended) // err is the reason for the wait
 		}
 	}
 }
@@ -199,20 +200,20 @@ func (c *Client) again(ctx context.Context, r *request, err error, try int) (tim
 		wait = asked + time.Duration(c.rand()*float64(firstWait))
 	}
 	if deadline, ok := ctx.Deadline(); ok && c.now().Add(wait).After(deadline) {
-		return 0, false // an error about the deadline would say less than err
+		return 0, false // return err now: a deadline error would say less
 	}
 	return wait, true
 }
 
-// mayPass is like transient, but also returns true for status 500: Wait and Stream continue after a failure of the service.
+// mayPass is like transient, but passing is also true for status 500. Wait and Stream continue after it.
 func mayPass(err error) (status int, asked time.Duration, passing bool) {
 	status, asked, passing = transient(err)
 	_, isProblem := errors.AsType[*Problem](err)
 	return status, asked, passing || isProblem && status == http.StatusInternalServerError
 }
 
-// transient reports whether the same request may succeed soon, and returns the status of the response, if any, and its Retry-After. That
-// header is about the request, never about the job (draft, section 6.7).
+// transient reports whether the same request may succeed soon. It also returns the status and the Retry-After of the response. Retry-After
+// is about the request, never about the job (draft, section 6.7).
 func transient(err error) (status int, asked time.Duration, passing bool) {
 	if _, lost := errors.AsType[*NoAnswerError](err); lost {
 		return 0, 0, true
@@ -250,7 +251,7 @@ func exponential(first, longest time.Duration, try int) time.Duration {
 	return min(whole, longest)
 }
 
-// longestAsked is the upper limit of Retry-After, so that sums do not overflow.
+// Longer Retry-After values count as longestAsked, so that adding durations does not overflow.
 const longestAsked = 100 * 365 * 24 * time.Hour
 
 // retryAfter parses a Retry-After header, in seconds or as a date. It returns 0 if there is none.

@@ -17,7 +17,6 @@ func failed(after int) reply {
 	return job("FAILED", `,"failure":{"jobId":"j1","jobStatus":"FAILED","retryable":true,"retryAfter":`+strconv.Itoa(after)+`}`)
 }
 
-// Draft, sections 6.10 and 9.4: a resubmission is a new job with a new key, after a wait, and the number of submissions is limited.
 // Promise: clients 6.10, 9.4
 func TestDraft_6_10_ResubmissionHasANewKey(t *testing.T) {
 	t.Parallel()
@@ -72,7 +71,7 @@ func TestRunUsesAnswerOfWaitingSubmission(t *testing.T) {
 	require.Equal(t, client.Succeeded, ended.State)
 	require.Len(t, s.requests(), 1)
 
-	// Run also waits if the submission returns 200 with a job in an unknown state.
+	// The response to a submission can be the job itself. If its state is unknown, Run waits.
 	s = serve(t, job("PAUSED", ""), job("SUCCEEDED", ""))
 	require.NoError(t, second(s.c.Run(t.Context(), client.JobRequest{}, client.PreferWait(5*time.Second))))
 	require.Equal(t, "wait=5", s.requests()[1].header.Get("Prefer"))
@@ -128,8 +127,8 @@ func TestWaitSurvivesAnOutage(t *testing.T) {
 	require.Equal(t, 410, p.Status)
 }
 
-// After a delayed response the next poll is immediate. After an immediate response the client waits itself, because the service had no
-// capacity for waiting.
+// After a delayed response the next poll is immediate. If the service responds at once, it has no capacity for waiting. The client then
+// waits before the next poll.
 func TestWaitWithPreferWait(t *testing.T) {
 	t.Parallel()
 	held := job("RUNNING", "").with("Retry-After", "2").with("ETag", `W/"progress"`)

@@ -24,8 +24,8 @@ func (w Webhook) Format(f fmt.State, _ rune) { format(f, w) }
 // LogValue returns String.
 func (w Webhook) LogValue() slog.Value { return slog.StringValue(w.String()) }
 
-// RedeliverSince sends again the deliveries that failed since a time. Start with cursor "". While the response has a NextCursor, call
-// RedeliverSince again with that cursor.
+// RedeliverSince asks the service to repeat the deliveries that failed since `from`. Start with cursor "". If the response has a
+// NextCursor, call RedeliverSince again with it.
 func (c *Client) RedeliverSince(ctx context.Context, webhookID string, from time.Time, cursor string, options ...Option) (*Replay, error) {
 	return c.replay(ctx, webhookID, "redeliver", from, cursor, options)
 }
@@ -39,8 +39,9 @@ func (c *Client) replay(ctx context.Context, webhookID, what string, from time.T
 	return fetch[Replay](ctx, c, post(options, "webhooks", webhookID, what).with(SinceRequest{from.UTC(), cursor}))
 }
 
-// WebhookMessage is a delivery in either content mode. Verifier.Verify returns it. In binary mode all fields except WebhookID, ContentType,
-// Data and ReceivedAt come from ce- headers. Only a Verifier with Keys protects these.
+// WebhookMessage is a delivery, in the binary or structured mode of CloudEvents. Verifier.Verify returns it. In binary mode, WebhookID,
+// ContentType, Data and ReceivedAt do not come from ce- headers. All other fields do. Only a Verifier with Keys detects changed ce-
+// headers.
 type WebhookMessage struct {
 	WebhookID   string // webhook-id of the delivery, the same on each try
 	EventID     string // ce-id
@@ -76,7 +77,7 @@ func ParseDelivery(header http.Header, body []byte) (*WebhookMessage, error) {
 	if !json.Valid(m.Data) {
 		return nil, errors.New("client: the delivery's data is not JSON")
 	}
-	// Absent or malformed attributes stay zero.
+	// If time or sequence is absent or malformed, the field stays zero.
 	m.Time, _ = time.Parse(time.RFC3339Nano, strings.ToUpper(attribute("time")))
 	if n, err := strconv.Atoi(attribute("sequence")); err == nil && n > 0 {
 		m.Sequence = n
@@ -97,8 +98,7 @@ func (m *WebhookMessage) Outcome() (*Outcome, error) {
 	return parseOutcome(m.ContentType, m.Data, m.ReceivedAt)
 }
 
-// SigningKeys returns the public keys that verify deliveries, by key id. For a Verifier, use Directory instead: it keeps the keys
-// current.
+// SigningKeys returns the public keys that verify deliveries, by key id. A Verifier should use Directory, which reloads the keys.
 func (c *Client) SigningKeys(ctx context.Context) (map[string]ed25519.PublicKey, error) {
 	var directory KeyDirectory
 	r := &request{method: http.MethodGet, path: "/.well-known/http-message-signatures-directory"}
@@ -120,17 +120,17 @@ func (c *Client) SigningKeys(ctx context.Context) (map[string]ed25519.PublicKey,
 	return keys, nil
 }
 
-// Cache times of published keys, as docs/reference/webhooks.md recommends.
+// How long Directory keeps keys, as docs/reference/webhooks.md recommends.
 const (
 	keepKeys    = 5 * time.Minute
 	askAgain    = time.Minute      // wait before another read for an unknown key
 	afterError  = 5 * time.Second  // wait after a failed read
-	useOldKeys  = time.Hour        // how long keys stay valid while reads fail
+	useOldKeys  = time.Hour        // how long old keys are used if new ones cannot be read
 	waitForKeys = 10 * time.Second // how long a verification waits for a read
 )
 
-// Directory caches the service's published keys for five minutes. For an unknown key it reads them again, at most once a minute. It is
-// safe for concurrent use. Its Key method is for Verifier.Keys.
+// Directory caches the service's published keys for five minutes. If a key is unknown, it reads the keys again, at most once a minute. It
+// is safe for concurrent use. Set Verifier.Keys to its Key method.
 type Directory struct {
 	c      *Client
 	mu     sync.Mutex // not held during a request
@@ -138,14 +138,14 @@ type Directory struct {
 	read   time.Time
 	next   time.Time
 	err    error         // of the latest read
-	asking chan struct{} // closed when the current read ends; nil if there is none
+	asking chan struct{} // closed when the current request for the keys ends; nil without one
 }
 
 // Directory returns a directory of the service's keys. The keys are only as safe as the connection, so the client's URL should be https.
 func (c *Client) Directory() *Directory { return &Directory{c: c} }
 
-// Key returns a cached key. If the key is missing or the cache is five minutes old, it requests the keys. Concurrent calls share a request.
-// If the service is unavailable, known keys stay valid for an hour.
+// Key returns a cached key. If the key is not cached, or the cache is five minutes old, Key requests the keys. Concurrent calls share a
+// request. If the service is unavailable, known keys stay valid for an hour.
 func (d *Directory) Key(keyID string) (ed25519.PublicKey, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -175,7 +175,7 @@ func (d *Directory) Key(keyID string) (ed25519.PublicKey, error) {
 	return key, nil
 }
 
-// ask reads the keys. The caller holds the lock, which ask releases during the read.
+// ask reads the keys. The caller holds d.mu. ask unlocks d.mu during the request.
 func (d *Directory) ask(now time.Time) {
 	d.asking = make(chan struct{})
 	d.mu.Unlock()
