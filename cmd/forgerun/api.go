@@ -30,7 +30,7 @@ type api struct {
 	failed  chan error
 }
 
-// startAPI waits at most countingWait to count the api processes, which share the rate limit.
+// While the api starts, it counts the api processes for at most countingWait. They share the rate limit.
 const countingWait = time.Second
 
 func (p *process) startAPI(ctx context.Context) (*api, error) {
@@ -81,7 +81,7 @@ func (c Config) jobs(clock app.Clock) jobs.Config {
 	}
 }
 
-// A client may use the same share of the queue as of the active jobs.
+// A client's part of MaxQueueSize is the same as its part of MaxActiveJobs.
 func (c Config) clientMaxQueued() int {
 	return max(1, int(float64(c.MaxQueueSize)*float64(c.ClientMaxActive)/float64(c.MaxActiveJobs)))
 }
@@ -102,7 +102,7 @@ func (p *process) serverConfig() handlers.Config {
 	}
 }
 
-// movable returns the clock that a test bed's requests can move, or the machine's clock if the process has no test bed.
+// movable returns the test bed's clock, or the machine's clock without a test bed.
 func (p *process) movable() func() time.Time {
 	if p.clock == nil {
 		return time.Now

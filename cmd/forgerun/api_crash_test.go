@@ -15,8 +15,8 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// A job runs if its submission was accepted, whether or not its task was enqueued. This test pauses Redis before the API starts, so that
-// the API cannot enqueue the task.
+// An accepted job runs even if the api could not enqueue its task. This test pauses Redis before the API starts, so that the API cannot
+// enqueue the task.
 func TestAPIKilledAfterCommitBeforeEnqueue(t *testing.T) { killAfterCommit(t, false) }
 
 func TestAPIKilledAfterEnqueue(t *testing.T) { killAfterCommit(t, true) }
@@ -42,8 +42,7 @@ func killAfterCommit(t *testing.T, enqueued bool) {
 	s.checkInvariants()
 }
 
-// The process dies while its statement runs, so the client does not know whether the job exists. The client repeats the request
-// with the same key.
+// The api dies during the INSERT of a job, so the client gets no response. The client repeats the request with the same key.
 func TestAPIKilledBeforeCommit(t *testing.T) {
 	bodies := make([]string, 5)
 	for i := range bodies {
@@ -125,11 +124,11 @@ func behindProxy(t *testing.T) (*stack, *lossyProxy, env) {
 	return s, p, env{"FORGERUN_DATABASE_URL": p.through(t, s.databaseURL)}
 }
 
-// workerSteps is a part of the SQL statement with which a worker claims jobs and stores their states. The statement's arguments contain the
-// new state, so the proxy can match it.
+// workerSteps is a part of the SQL statement that stores a job's state for a worker. The proxy finds the step by the new state in the
+// arguments.
 const workerSteps = `INSERT INTO results`
 
-// If Postgres' response to a worker's step is lost, the worker repeats the step. The job changes its state only once.
+// If the response to a worker's statement is lost, the worker repeats the statement. The job changes its state only once.
 func TestWorkerRepeatsStepAfterLostResponse(t *testing.T) {
 	s, proxy, through := behindProxy(t)
 	api := s.startLeader()
@@ -183,7 +182,7 @@ func TestRetryIsRepeatedAfterCrashBeforeCommit(t *testing.T) {
 	s, api, u := newWorking(t)
 	id := u.submitAndAwait(api, "FAILED", execute("RETRY_LIMIT_REACHED"))
 	s.exec(`CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$`)
-	s.exec(`CREATE TRIGGER hold BEFORE UPDATE ON idempotency_keys FOR EACH ROW EXECUTE FUNCTION hold()`) // the last statement of a retry
+	s.exec(`CREATE TRIGGER hold BEFORE UPDATE ON idempotency_keys FOR EACH ROW EXECUTE FUNCTION hold()`) // a retry hangs just before its commit
 	asked := make(chan answer, 1)
 	go func() { asked <- u.call(api, "POST", "/v1/jobs/"+id+"/retry", "", "Idempotency-Key", "k") }()
 	s.awaitCount("the response is being stored", 1,

@@ -27,7 +27,7 @@ func (u *user) bulk(api *proc, body string) string {
 	return a.header.Get("Location")
 }
 
-// awaitBulk waits until a bulk operation has processed this number of jobs, or with -1 until it ends.
+// awaitBulk waits until `done` jobs are processed; done < 0 means the end of the operation.
 func (u *user) awaitBulk(api *proc, path string, done int) (a answer) {
 	u.s.t.Helper()
 	eventually(u.s.t, "the bulk operation makes progress", func() bool {
@@ -37,7 +37,7 @@ func (u *user) awaitBulk(api *proc, path string, done int) (a answer) {
 	return a
 }
 
-// The leader is killed in the middle of a bulk operation. Another leader continues the operation, and every job is retried once.
+// Another leader continues the operation, and every job is retried once.
 func TestBulkRetrySurvivesKilledLeader(t *testing.T) {
 	s := newStack(t, hooks, env{"FORGERUN_WORKER_CONCURRENCY": "50"})
 	leader := s.startLeader()
@@ -64,7 +64,7 @@ func TestBulkRetrySurvivesKilledLeader(t *testing.T) {
 	require.Equal(t, n, s.count(`SELECT count(*) FROM events WHERE event_name = 'job.retried'`))
 	require.Equal(t, n, s.count(`SELECT count(*) FROM jobs WHERE attempt = 2`))
 	require.Equal(t, n, s.count(`SELECT count(*) FROM bulk_items WHERE result = 'SUCCEEDED'`))
-	// The counters of the killed process are gone, so the metrics count at most the jobs retried after the kill.
+	// The counters of the killed process are gone, so only retries after the kill are counted.
 	late := 0.0
 	for _, p := range []*proc{api, worker, deliverer} {
 		late += sum(p.scrape(), "bulk_items_total", "action", "retry")
@@ -102,7 +102,7 @@ func TestErasureSurvivesKilledLeader(t *testing.T) {
 
 	ann := s.operator(operatorsToken)
 	path, body := "/admin/v1/clients/"+u.id+"/erase", `{"confirm":"`+u.id+`","reason":"asked for"}`
-	// A trigger stops the erasure when it deletes batches. A locked row would stop it earlier, at its start.
+	// A trigger stops the erasure when it deletes batches. A locked row would already stop its first step.
 	s.exec(`CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS
 		$$ BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN OLD; END $$`)
 	s.exec(`CREATE TRIGGER gate BEFORE DELETE ON batches FOR EACH ROW EXECUTE FUNCTION gate()`)
@@ -122,8 +122,8 @@ func TestErasureSurvivesKilledLeader(t *testing.T) {
 	again := ann.call(api, "POST", path, body)
 	require.Equal(t, a.text("erasure_id"), again.text("erasure_id"))
 	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE client_id = $1`, u.id))
-	s.await("SUCCEEDED", kept) // the worker runs one job at a time, so it has stopped the client's canceled job
-	// A killed process could leave tasks in Redis, so wait until all are removed.
+	s.await("SUCCEEDED", kept) // the worker runs one job at a time, so it has stopped the erased client's job
+	// If the leader died now, its tasks could stay in Redis. Wait until it has removed them.
 	eventually(t, "no task is left", func() bool { return len(s.tasks()) == 0 })
 	leader.kill()
 	s.endLead()

@@ -130,7 +130,7 @@ func followEvents(sh *shell) {
 	defer stop()
 	follower := sh.start(ctx, "events", "--follow", "-o", "json")
 	var job string
-	eventually(t, "an event is shown", func() bool { // the first events may come before the stream is open
+	eventually(t, "an event is shown", func() bool { // submit a job on each try: the first events may come before the stream is open
 		job = sh.id("jobs", "submit", "SUCCESS_FAST")
 		return strings.Contains(follower.out.String(), `"name":"job-created"`)
 	})

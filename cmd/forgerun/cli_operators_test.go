@@ -56,7 +56,7 @@ func operatorCommands(sh *shell) {
 	require.NotContains(t, sh.ok("admin", "pauses"), pause)
 	sh.exits(command.Failed, "No pause with this id was found", "admin", "resume", pause)
 
-	// Clients and keys: only the command that creates a key prints its secret.
+	// Only the command that creates a key prints its secret.
 	made := sh.object("clients", "create", "--with-key")
 	client, key, secret := made["client_id"].(string), made["key_id"].(string), made["api_key"].(string)
 	sh.stack.secret(secret)
@@ -101,7 +101,6 @@ func TestConsoleIsOpened(t *testing.T) {
 	}
 }
 
-// Completion proposes commands and values.
 func TestCompletionScripts(t *testing.T) {
 	t.Parallel()
 	sh := &shell{t: t, env: env{}}
@@ -145,7 +144,7 @@ func interruptCommand(sh *shell) {
 	waiting.ends(sh.t, command.Interrupted)
 }
 
-// No command shows the keys of contexts. --context names a context, and --profile names a fault profile.
+// No command shows the keys of contexts.
 func TestContexts(t *testing.T) {
 	t.Parallel()
 	sh := &shell{t: t, secrets: []string{"frk_of-a-context"}, env: env{"HOME": t.TempDir(), "FORGERUN_DATA_DIR": t.TempDir()}}

@@ -65,7 +65,6 @@ func (s *shell) exits(want int, sentence string, args ...string) {
 
 const operatorToken = "0123456789abcdef-operator"
 
-// Each part has its own client.
 func TestCommandLine(t *testing.T) {
 	testCommands(t, map[string]func(*shell){
 		"jobs": jobCommands, "output": outputFormats, "schedules": scheduleCommands, "operators": operatorCommands,
@@ -81,7 +80,7 @@ func TestOtherCommands(t *testing.T) {
 	})
 }
 
-// The parts run one after the other: parallel subtests would wait for all other tests.
+// The subtests are not parallel, because a parallel subtest waits for the end of all sequential tests.
 func testCommands(t *testing.T, parts map[string]func(*shell)) {
 	t.Helper()
 	s := newStack(t, env{

@@ -157,7 +157,7 @@ func judgedClients(t *testing.T) map[string][]string {
 	}
 }
 
-// TestClientLibrariesAreRight checks that programs that use the libraries break no rule of the verdict, under any fault profile.
+// Correct programs with the libraries break no rule, under any fault profile.
 func TestClientLibrariesAreRight(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed)
 	for language, program := range judgedClients(t) {

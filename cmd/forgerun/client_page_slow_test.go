@@ -17,7 +17,6 @@ import (
 	"github.com/forgerun/forgerun/handlers/cors"
 )
 
-// pageScript is the script of a developer's page.
 const pageScript = `
 import { ForgeRun, ProblemError } from "/client/index.js";
 
@@ -57,8 +56,7 @@ window.go = async (url, apiKey) => {
 window.ready = true;
 `
 
-// TestTypeScriptLibraryInAPage checks that pages of loopback origins can use the built library if the service allows these origins. Pages
-// of other origins cannot read any response.
+// Pages of allowed origins can use the built library. Other pages cannot read responses.
 func TestTypeScriptLibraryInAPage(t *testing.T) {
 	library := filepath.Join(compileTypeScript(t), "src")
 	require.NoError(t, os.WriteFile(filepath.Join(library, "page.js"), []byte(pageScript), 0o600))

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// user is a client with its key, or an operator with a token.
 type user struct {
 	s       *stack
 	id, key string
@@ -114,7 +113,6 @@ func parsed[T any](t *testing.T, text string) (v T) {
 	return v
 }
 
-// requireProblem checks that the response is a problem document with this status and code, and without the id of a job.
 func (a answer) requireProblem(t *testing.T, status int, code string) {
 	t.Helper()
 	require.NoError(t, a.err)
@@ -180,7 +178,6 @@ func (u *user) get(api *proc, id string) answer {
 	return u.expect(api, http.StatusOK, "GET", "/v1/jobs/"+id, "")
 }
 
-// requireLost checks that the job failed because its worker was lost or shut down, and that the job can be retried.
 func (u *user) requireLost(api *proc, id, reason string) {
 	u.s.t.Helper()
 	a := u.get(api, id)
@@ -204,8 +201,8 @@ type load struct {
 	refused []answer
 }
 
-// Each of the n clients repeats a submission with the same key until it is accepted. So every key must have exactly one job. Short pauses
-// leave processor time for the service.
+// startLoad starts n clients that submit jobs until they are stopped. A refused submission is repeated with its key. Short pauses leave
+// processor time for the service.
 func (u *user) startLoad(api func() *proc, n int, body func(key string) string) *load {
 	l := &load{stopping: make(chan struct{})}
 	for range n {

@@ -12,13 +12,12 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// shiftedClock is the clock of a Postgres server, which the test moves while the server runs.
 type shiftedClock struct {
 	t    *testing.T
 	file string
 }
 
-// newStackWithClock returns a stack for a parallel test. It has its own Postgres server, whose clock is ahead by this number of seconds.
+// newStackWithClock makes the test parallel. The stack has its own Postgres server, with a clock that is ahead by `seconds`.
 func newStackWithClock(t *testing.T, seconds int) (*stack, shiftedClock) {
 	t.Helper()
 	t.Parallel()
@@ -41,7 +40,6 @@ func (c shiftedClock) shift(seconds int) {
 	require.NoError(c.t, os.Rename(next, c.file))
 }
 
-// deferredBy returns the request for a job that is due after the wait, by Postgres' clock.
 func (s *stack) deferredBy(wait time.Duration) string {
 	s.t.Helper()
 	at := s.text(`SELECT to_char((now() + $1::interval) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`, wait)
@@ -56,7 +54,7 @@ func (s *stack) requireNotEarly(ids []string) {
 	require.Zero(s.t, s.count(`SELECT count(*) FROM jobs WHERE job_id = ANY($1::uuid[]) AND started_at < run_at`, ids), "started too early")
 }
 
-// The clocks of Postgres and of the machines differ by a minute. No job starts too early or a minute late.
+// Postgres' clock is a minute ahead of the machine's, or behind it. No job starts too early or a minute late.
 func TestJobsStartInTimeWithWrongMachineClocks(t *testing.T) {
 	for name, seconds := range map[string]int{"Postgres is ahead": 60, "Postgres is behind": -60} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +73,8 @@ func TestJobsStartInTimeWithWrongMachineClocks(t *testing.T) {
 	}
 }
 
-// Postgres' clock jumps an hour ahead and stays there. Jobs start on time by this clock, also those submitted after the jump.
+// Postgres' clock jumps an hour ahead and stays there. Jobs that were submitted before and after the jump start on time by Postgres'
+// clock.
 func TestPostgresClockGoesAheadAndStays(t *testing.T) {
 	s, clock := newStackWithClock(t, 0)
 	api := s.startLeader()
@@ -92,8 +91,7 @@ func TestPostgresClockGoesAheadAndStays(t *testing.T) {
 	s.checkInvariants()
 }
 
-// While Postgres' clock is behind, workers skip queued jobs that are not due by this clock. Workers run them as soon as the clock is right
-// again.
+// While Postgres' clock is set back, queued jobs are not due and wait. They run when the clock is right again.
 func TestPostgresClockGoesBackForAWhile(t *testing.T) {
 	s, clock := newStackWithClock(t, 0)
 	api := s.startLeader()

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// commands returns the names of the commands that run or maintain the service, as the help lists them.
 func commands(t *testing.T) (names []string) {
 	t.Helper()
 	for _, c := range (&program{}).root().Commands() {
@@ -57,7 +56,8 @@ func TestVersion(t *testing.T) {
 	require.Len(t, shown, 5)
 }
 
-// The password and the parameters of an address are masked. If the place of the password is uncertain, the whole address is masked.
+// The password and the parameters of an address are masked. If it is unclear which part of an address is the password, all of it is
+// masked.
 func TestMaskAddress(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{

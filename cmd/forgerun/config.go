@@ -20,9 +20,9 @@ import (
 type Config struct {
 	DatabaseURL, RedisURL       string
 	HTTPAddr, AdminAddr         string
-	AdminAddrUnset              bool // AdminAddr is the default, because no variable sets it
+	AdminAddrUnset              bool // no variable sets AdminAddr, so it has its default
 	PublicURL                   string
-	AdminToken                  string // operators' tokens, in the format of operators.Parse; AdminReadToken has the same format
+	AdminToken                  string // operators' tokens in the format of operators.Parse, also in AdminReadToken
 	AdminReadToken              string
 	OwnAdminToken               bool // dev created AdminToken
 	MaskParams                  operator.Mask
@@ -79,7 +79,7 @@ type Network struct {
 	Origins        cors.Origins
 }
 
-// Tracing contains the OpenTelemetry variables that LoadConfig checks. OpenTelemetry's library reads these and others itself.
+// Tracing contains the OpenTelemetry variables that LoadConfig checks. OpenTelemetry's library reads all its variables itself.
 type Tracing struct {
 	Endpoint, TracesEndpoint string
 	Protocol, TracesProtocol string
@@ -96,8 +96,8 @@ func (t Tracing) enabled() bool {
 
 func (t Tracing) protocol() string { return cmp.Or(t.TracesProtocol, t.Protocol) }
 
-// LoadConfig reads the environment; role "dev" has defaults for development. The error names every bad variable, its value, and the
-// allowed values.
+// LoadConfig reads the environment. Role "dev" has its own defaults. The error names every bad variable, its value, and the allowed
+// values.
 func LoadConfig(role string, getenv func(string) string) (Config, error) {
 	var c Config
 	var wrong []string
@@ -118,7 +118,7 @@ func LoadConfig(role string, getenv func(string) string) (Config, error) {
 
 var adminAddrs = map[string]string{"api": "127.0.0.1:8081", "worker": "127.0.0.1:8082", "deliverer": "127.0.0.1:8083"}
 
-// contradictions sets defaults that depend on other values, and returns errors for missing values and for values that exclude each other.
+// contradictions sets defaults that depend on other values. It returns a text for each missing or contradicting value.
 func (c *Config) contradictions(role string) []string {
 	var wrong []string
 	add := func(condition bool, sentence string) {
@@ -163,7 +163,7 @@ func (c Config) ExecutionLimit() time.Duration {
 	return max(time.Second, time.Duration(float64(c.MaxRuntime)*c.TimeScale))
 }
 
-// heartbeat returns the interval at which a worker renews its lease. The lease survives a few lost heartbeats.
+// heartbeat returns the interval at which a worker renews its lease. The lease lasts six heartbeats.
 func (c Config) heartbeat() time.Duration { return c.LeaseTimeout / 6 }
 
 func (c Config) requestTimeout() time.Duration { return 2 * c.DBTimeout }

@@ -27,7 +27,7 @@ func (c *Config) groups() []variableGroup {
 	}
 }
 
-// Print writes the effective values of a role in groups, with secrets masked: all values, or only those that differ from the default.
+// Print writes the role's values in groups, with secrets masked. Without `all`, it leaves out defaults.
 func (c *Config) Print(w io.Writer, style term.Style, role string, all bool, getenv func(string) string) {
 	hidden, shown := 0, 0
 	for _, g := range c.groups() {
@@ -62,7 +62,7 @@ func (c *Config) Print(w io.Writer, style term.Style, role string, all bool, get
 
 const mask = "********"
 
-// shown returns a value that is safe to show. It masks secrets, and values with an unexpected password, as in http://user:password@host.
+// shown returns a value that is safe to show. It masks secrets, and any value with an @, which may contain a password.
 func (v variable) shown(value string) string {
 	if value != "" && (v.secret || strings.Contains(value, "@")) {
 		return mask
@@ -70,7 +70,7 @@ func (v variable) shown(value string) string {
 	return value
 }
 
-// printed is like shown, but masks only the password and the parameters of an address.
+// Of an address, printed masks only the password and the parameters. Otherwise it is like shown.
 func printed(v variable, value string) string {
 	if v.secret {
 		if address, ok := maskAddress(value); ok {
@@ -84,8 +84,8 @@ var addressSchemes = []string{
 	"postgres", "postgresql", "redis", "rediss", "unix", "redis-socket", "redis-sentinel", "redis-cluster", "http", "https",
 }
 
-// maskAddress masks the password and the parameters of an address, because parameters may contain a password. ok is false if the place of
-// the password is uncertain.
+// maskAddress masks the password and the parameters of an address, because parameters may contain a password. ok is false if it is unclear
+// which part is the password.
 func maskAddress(raw string) (masked string, ok bool) {
 	u, err := url.Parse(raw)
 	if err != nil || !slices.Contains(addressSchemes, u.Scheme) || u.Opaque+u.Fragment != "" ||
@@ -97,7 +97,7 @@ func maskAddress(raw string) (masked string, ok bool) {
 	case hasPassword:
 		user += ":" + mask + "@"
 	case user != "" && !strings.HasPrefix(u.Scheme, "postgres"):
-		return "", false // for Redis, a user without a password is probably a misplaced password
+		return "", false // for Redis, the password may be in the place of the user
 	case user != "":
 		user += "@"
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/forgerun/forgerun/internal/operators"
 )
 
-// value returns a function that parses a text and stores the result in *field. Its error says what is allowed.
+// value returns a function that parses a text and stores the result in *field. The error of that function has the text `allowed`.
 func value[T any](field *T, allowed string, read func(string) (T, error)) func(string) error {
 	return func(s string) error {
 		v, err := read(s)
@@ -34,11 +34,11 @@ func value[T any](field *T, allowed string, read func(string) (T, error)) func(s
 
 var errNotAllowed = errors.New("it is not allowed")
 
-// format is the error's text, with a Printf verb for low and one for high.
+// The error's text is `format`, with a Printf verb for low and one for high.
 func within[T cmp.Ordered](field *T, low, high T, format string, read func(string) (T, error)) func(string) error {
 	return value(field, fmt.Sprintf(format, low, high), func(s string) (T, error) {
 		v, err := read(s)
-		if err == nil && !(v >= low && v <= high) { // written so that NaN is refused
+		if err == nil && !(v >= low && v <= high) { // the negation also refuses NaN
 			err = errNotAllowed
 		}
 		return v, err
@@ -63,7 +63,7 @@ func storeURL(field *string, allowed string, check func(string) error) func(stri
 	return optional(value(field, allowed, func(s string) (string, error) { return s, check(s) }))
 }
 
-// unread accepts every value: a library reads and checks the variable.
+// unread accepts every value, because OpenTelemetry reads the variable.
 func unread(string) error { return nil }
 
 func optional(parse func(string) error) func(string) error {
@@ -81,7 +81,7 @@ func endpoint(field *string) func(string) error {
 		"OTEL_EXPORTER_OTLP_HEADERS", func(u *url.URL) bool { return u.User == nil })
 }
 
-// pairs checks key=value pairs, separated by commas. It refuses the same values as OpenTelemetry's library, which reads them.
+// pairs checks key=value pairs, separated by commas. OpenTelemetry's library, which reads the variable, refuses the same values.
 func pairs(s string) error {
 	for pair := range strings.SplitSeq(s, ",") {
 		if strings.TrimSpace(s) != "" && !strings.Contains(pair, "=") {

@@ -12,7 +12,7 @@ import (
 type variable struct {
 	name     string
 	fallback string // value when unset
-	dev      string // value for `forgerun dev` when unset; "": fallback
+	dev      string // default of `forgerun dev`; "" means `fallback`
 	help     string
 	secret   bool
 	parse    func(string) error

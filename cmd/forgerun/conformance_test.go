@@ -35,7 +35,7 @@ func requireConforming(t *testing.T, schema *jsonschema.Schema, text string) {
 	}
 }
 
-// Outcome documents in all HTTP responses and server-sent events conform to the draft, for every work kind.
+// Outcome documents of every work kind conform to the draft, in HTTP responses and in streams.
 // Promise: draft 3.1
 func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
 	compiler := jsonschema.NewCompiler()
@@ -98,7 +98,7 @@ func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
 			}
 			require.Equal(t, wait, a.header.Get("Retry-After"), "section 5.1: %s", a.body)
 		}
-		u.expect(api, http.StatusOK, "GET", strings.TrimPrefix(draft.text("type"), api.url), "") // section 10.3: the problem type has a page
+		u.expect(api, http.StatusOK, "GET", strings.TrimPrefix(draft.text("type"), api.url), "") // section 10.3: its URI leads to a page
 	}
 
 	u.awaitBatch(api, batch)
@@ -127,7 +127,7 @@ func (s *stack) outcomeEntries() map[string][]redis.XMessage {
 	return found
 }
 
-// The outcome stream contains the outcome document of each attempt. The document's instance is the URL of the attempt.
+// The outcome stream contains the outcome document of each attempt. Its member `instance` is the URL of the attempt.
 // Promise: draft 5.2, 6.6
 // Promise: draft F.5
 func TestOutcomeStream(t *testing.T) {
@@ -163,7 +163,7 @@ func TestOutcomeStream(t *testing.T) {
 	s.checkInvariants()
 }
 
-// After Redis was down or the leader died, every outcome is still published.
+// Every outcome is published, even after the leader dies or Redis loses its data.
 func TestOutcomeStreamIsRepaired(t *testing.T) {
 	s, first, u := newWorking(t, outcomes)
 	ids := u.submitMany(first, 50, execute("PAYLOAD_SMALL"))
@@ -173,7 +173,7 @@ func TestOutcomeStreamIsRepaired(t *testing.T) {
 	ids = append(ids, u.submitMany(api, 50, execute("PAYLOAD_SMALL"))...)
 	s.await("SUCCEEDED", ids...)
 	eventually(t, "all outcomes are published", func() bool { return len(s.outcomeEntries()) == len(ids) })
-	require.NoError(t, s.rdb.FlushAll(t.Context()).Err()) // as if Redis had crashed and lost unwritten data
+	require.NoError(t, s.rdb.FlushAll(t.Context()).Err()) // simulate a crash in which Redis loses its data
 	eventually(t, "all outcomes are published again", func() bool { return len(s.outcomeEntries()) == len(ids) })
 	s.checkInvariants()
 }

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// A receiver fails, a worker hangs and another worker has died. The overview shows each problem with a link, and its numbers agree with
-// each other and with the database.
+// A receiver fails, a worker hangs and another worker has died. The overview links to each problem. Its numbers match the database.
 func TestConsoleOnABadDay(t *testing.T) {
 	s := newStack(t, env{
 		"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_LEASE_TIMEOUT": "1h", "FORGERUN_TIME_SCALE": "1",

@@ -19,7 +19,7 @@ func (c *consoleTab) at(address string) {
 	c.until("the page "+address, fmt.Sprintf(`location.hash === %q`, "#/"+address))
 }
 
-// The axis of a job's timeline covers its attempts, not its deliveries. Deliveries are collapsed, and grouped by receiver.
+// The timeline's axis ends with the job's last attempt, even if deliveries are later. Deliveries are collapsed, and grouped by receiver.
 func TestConsoleTimeline(t *testing.T) {
 	s, api, u := newDelivering(t)
 	failing := u.receive(api, withStatus(http.StatusInternalServerError))
@@ -47,8 +47,8 @@ func TestConsoleTimeline(t *testing.T) {
 	})
 }
 
-// A dry run counts the jobs that can be changed, and explains why the others cannot. An operation that changed nothing is not shown as a
-// success.
+// A dry run counts the jobs that can be changed. For the other jobs, it shows the reason. An operation that changed nothing is not shown
+// as a success.
 func TestConsoleBulkWithoutEligibleJobs(t *testing.T) {
 	s, api, u := newWorking(t)
 	const n = 27
@@ -94,7 +94,6 @@ func TestConsoleBulkWithoutEligibleJobs(t *testing.T) {
 	s.await("SUCCEEDED", again...)
 }
 
-// If a search finds nothing, it shows a message.
 func TestConsoleSearch(t *testing.T) {
 	s, api, u := newDelivering(t)
 	hook := u.receive(api, nil)
@@ -134,7 +133,7 @@ func TestConsoleSearch(t *testing.T) {
 	})
 }
 
-// After a submission, the console shows the page of the job with its whole id.
+// After a submission, the job's page shows the whole id.
 func TestConsoleSubmitsAndLists(t *testing.T) {
 	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "3"}) // RUNS_LONG takes minutes
 	s.await("SUCCEEDED", u.submit(api, execute("SUCCESS_FAST")))
@@ -167,7 +166,7 @@ func TestConsoleSubmitsAndLists(t *testing.T) {
 	})
 }
 
-// The console reports missing pages, does not treat a missing job as a lost connection, and closes a dialog when the user leaves its page.
+// The console reports missing pages. A missing job is not a lost connection. A dialog closes when the user leaves its page.
 func TestConsoleNavigation(t *testing.T) {
 	s, api, u := newService(t)
 	id := u.submit(api, farAway)

@@ -18,7 +18,6 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit/browser"
 )
 
-// consoleTab is a tab of a headless Chromium with the console of a process, or with another page.
 type consoleTab struct {
 	ctx  context.Context
 	t    *testing.T
@@ -30,7 +29,7 @@ type consoleTab struct {
 	hosts []string
 }
 
-// The test fails if a page reports an error.
+// newConsole opens the console. At the end, the test fails if a page reported an error.
 func newConsole(t *testing.T, s *stack, p *proc) *consoleTab {
 	c := newTab(t, s, p.logged("admin listening")["address"].(string), "/")
 	t.Cleanup(c.requireNoErrors)
@@ -108,7 +107,7 @@ func (c *consoleTab) open(page string) {
 		.replace(/\/(undefined|null)?$/, "") === %q`, name))
 }
 
-// press clicks the button whose text begins with text. If a dialog is open, it looks only in the dialog.
+// press clicks the button whose label begins with `text`. If a dialog is open, it looks only in the dialog.
 func (c *consoleTab) press(text string) {
 	c.t.Helper()
 	c.until("a button "+text, fmt.Sprintf(`(() => {
@@ -194,7 +193,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	c.open("audit")
 	c.says("cancel_job")
 
-	// The session's cookie alone is not enough to change something.
+	// A request with only the session's cookie cannot change anything.
 	forged := evaluate[int](c, `fetch("admin/v1/clients", {method: "POST"}).then(r => r.status)`)
 	require.Equal(t, http.StatusForbidden, forged)
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM clients`))
@@ -202,7 +201,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	c.erase(u.id)
 	require.Equal(t, 3, s.count(`SELECT (removed ->> 'jobs')::int FROM erasures WHERE client_id = $1`, u.id))
 
-	// Asynqmon works under the admin pages' content security policy, and loads nothing from other hosts (newConsole checks this).
+	// Asynqmon works with our content security policy. newConsole checks that it loads nothing from other hosts.
 	c.do(chromedp.Navigate("http://" + c.host + "/asynqmon/queues/jobs"))
 	c.until("the jobs in Asynqmon", `/Processed\s+\d/.test(document.body.innerText)`)
 }
@@ -243,8 +242,8 @@ func TestConsolePages(t *testing.T) {
 	})
 }
 
-// A page reports a frozen process long before its requests time out, and removes the report when the process continues. If the process has
-// died, the page shows a banner. Another process shows the same page.
+// A page shows that a process is frozen long before requests time out, and removes this when the process continues. If the process has
+// died, the page shows a banner.
 func TestConsoleOfADeadProcess(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": operatorsToken})
 	first, second := s.startLeader(), s.startAPI()

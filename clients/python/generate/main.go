@@ -1,5 +1,4 @@
-// Command generate writes the types of the Python client: TypedDicts and Literals
-// for the schemas of the OpenAPI document. "go generate" runs it.
+// Command generate writes the types of the Python client from the schemas of the OpenAPI document. "go generate" runs it.
 //
 //	go run ./clients/python/generate clients/python/src/forgerun/schemas.py
 package main
@@ -40,7 +39,6 @@ func main() {
 	}
 }
 
-// generator writes a declaration for each schema.
 type generator struct {
 	schemas node
 	out     strings.Builder
@@ -172,7 +170,7 @@ func (g *generator) expression(hint string, schema node) string {
 	return strings.Join(kinds, " | ")
 }
 
-// onlyLimits reports whether a choice only lists members that must be present.
+// onlyLimits reports whether a choice has `required` but no type.
 func onlyLimits(choice node) bool {
 	return choice.get("required").exists() && !choice.get("type").exists()
 }

@@ -6,7 +6,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// node is a part of the document. The zero value is an absent part.
+// node is a part of the OpenAPI document. The zero node is an absent part.
 type node struct{ *yaml.Node }
 
 type member struct {
