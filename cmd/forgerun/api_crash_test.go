@@ -182,7 +182,7 @@ func TestRetryIsRepeatedAfterCrashBeforeCommit(t *testing.T) {
 	s, api, u := newWorking(t)
 	id := u.submitAndAwait(api, "FAILED", execute("RETRY_LIMIT_REACHED"))
 	s.exec(`CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$`)
-	s.exec(`CREATE TRIGGER hold BEFORE UPDATE ON idempotency_keys FOR EACH ROW EXECUTE FUNCTION hold()`) // a retry hangs just before its commit
+	s.exec(`CREATE TRIGGER hold BEFORE UPDATE ON idempotency_keys FOR EACH ROW EXECUTE FUNCTION hold()`) // hangs before the commit
 	asked := make(chan answer, 1)
 	go func() { asked <- u.call(api, "POST", "/v1/jobs/"+id+"/retry", "", "Idempotency-Key", "k") }()
 	s.awaitCount("the response is being stored", 1,

@@ -270,7 +270,7 @@ func TestConsoleOfADeadProcess(t *testing.T) {
 }
 
 // An operator retries all jobs that match a filter, sees the progress, and stops the operation. The console of another process shows the
-// same.
+// same operation.
 func TestConsoleBulk(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_WORKER_CONCURRENCY": "50"})
 	api, other := s.startLeader(), s.startAPI()

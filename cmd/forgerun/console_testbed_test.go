@@ -62,7 +62,7 @@ func TestConsoleOfATestbed(t *testing.T) {
 	require.Regexp(t, `(?s)^<!doctype html>.*FAILED: `, page)
 	c.until("a link to the page", `!!document.querySelector('a[href$="/verdict.html"]')`)
 
-	// A new request appears in the list, and in the verdict some seconds later.
+	// A new request appears at once in the list. The verdict follows some seconds later.
 	c.open("sessions/" + running)
 	_, _, _ = other.sendUnchecked(api, "GET", "/v1/jobs", "")
 	c.until("the new request", `[...document.querySelectorAll(".facts div")].some(d => d.innerText.replace(/\s+/g, " ") === "Requests 4")`)
@@ -83,7 +83,7 @@ func TestConsoleOfATestbed(t *testing.T) {
 	c.says("ENDED")
 }
 
-// An operator moves the clock of the whole service on the overview. Read-only operators see the clock, but no buttons.
+// On the overview, an operator moves the service's clock. Read-only operators see the clock, but no buttons.
 func TestConsoleMovesTheClock(t *testing.T) {
 	s, api, u := newService(t, withTestbed, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_ADMIN_READ_TOKEN": readersToken})
 	began := u.clock(api).Now

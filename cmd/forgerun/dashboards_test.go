@@ -18,7 +18,7 @@ import (
 
 const prometheusFolder = "../../monitoring/prometheus"
 
-// allQueries sets Grafana's variables to "all".
+// allQueries returns the queries of rules, alerts and dashboards, with "all" for Grafana's variables.
 func allQueries(t *testing.T) []string {
 	t.Helper()
 	queries := slices.Concat(queriesIn(t, prometheusFolder+"/recording.yml", "expr"), queriesIn(t, prometheusFolder+"/alerts.yml", "expr"),
@@ -67,7 +67,7 @@ var absentWhenHealthy = []string{`http_requests_total{code=~"5.."}`, `http_reque
 func TestDashboardsAndRulesUseMetricsThatExist(t *testing.T) {
 	s := newStack(t, hooks)
 	processes := []*proc{s.startLeader(), s.startWorker(), s.startDeliverer()}
-	s.newUser(processes[0]) // a request creates the series of the HTTP metrics; all other series exist from the start
+	s.newUser(processes[0]) // HTTP metrics exist only after a request; all other series exist from the start
 	s.requireRunbook()
 	recorded := regexp.MustCompile(`record: (\S+)`).FindAllStringSubmatch(readText(t, filepath.Join(prometheusFolder, "recording.yml")), -1)
 	elsewhere := []string{"ALERTS", "up", "scrape_duration_seconds"} // metrics of Prometheus itself
@@ -180,13 +180,13 @@ func runbookBlocks(t *testing.T, language string) (lines []string) {
 	return lines
 }
 
-// selectorsOf skips functions and keywords.
+// selectorsOf returns the metrics of a PromQL expression with their label matchers.
 func selectorsOf(expr string) (found []string) {
 	expr = comments.ReplaceAllString(expr, "")
 	expr = ranges.ReplaceAllString(grouping.ReplaceAllString(expr, ""), "")
 	for _, at := range selector.FindAllStringIndex(expr, -1) {
 		name := expr[at[0]:at[1]]
-		partOfANumber := at[0] > 0 && strings.ContainsAny(expr[at[0]-1:at[0]], "0123456789.") // such as 10m
+		partOfANumber := at[0] > 0 && strings.ContainsAny(expr[at[0]-1:at[0]], "0123456789.") // the match is a unit, as in 10m
 		if !strings.HasSuffix(name, "(") && !slices.Contains(keywords, name) && !partOfANumber {
 			found = append(found, name)
 		}

@@ -27,12 +27,12 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// runDev starts Postgres and Redis, unless they are configured.
+// runDev runs all roles in this process. It starts Postgres and Redis if none are configured.
 func (p *program) runDev(ctx context.Context, cfg Config) (err error) {
 	if cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(cfg.DataDir, 0o755); err != nil { // the stores' unprivileged users need access
+	if err := os.MkdirAll(cfg.DataDir, 0o755); err != nil { // Postgres and Redis may run as other users, who need access
 		return fmt.Errorf("create the data folder: %w", err)
 	}
 	file := &lumberjack.Logger{Filename: logFile(&cfg), MaxSize: logFileMB, MaxBackups: 1}
@@ -169,7 +169,7 @@ type login struct {
 	APIKey   string `json:"api_key"`
 }
 
-// login returns the stored client if its key still works. If not, it creates a client.
+// login returns the stored client and key. If the key does not work, it creates both.
 func (a *api) login(ctx context.Context) (login, error) {
 	path := filepath.Join(a.p.cfg.DataDir, "credentials.json")
 	var known login
@@ -191,7 +191,7 @@ func (a *api) login(ctx context.Context) (login, error) {
 	return fresh, writeJSON(path, fresh)
 }
 
-// note writes the addresses of this process to a file. Call remove, which deletes the file, when the process is no longer ready.
+// note writes the addresses of this process to a file. remove deletes the file. Call it when the process is no longer ready.
 func (a *api) note(l login) (remove func(), err error) {
 	path := access.DevFile(a.p.cfg.DataDir)
 	err = writeJSON(path, access.Dev{
@@ -210,7 +210,7 @@ func writeJSON(path string, v any) error {
 	return access.WriteFile(path, append(content, '\n'))
 }
 
-// startOwnPostgres starts a Postgres server for dev. It downloads Postgres only with --fetch, and only if it finds none on this machine.
+// startOwnPostgres starts a Postgres server for dev. If Postgres is not installed and --fetch is given, it downloads Postgres first.
 func startOwnPostgres(ctx context.Context, cfg *Config, log *slog.Logger) (*local.Postgres, error) {
 	programs := programsDir(cfg)
 	options := local.ServerOptions{Dir: filepath.Join(cfg.DataDir, "postgres"), Programs: local.FetchedPrograms(programs), Logger: log}
@@ -228,8 +228,8 @@ func startOwnPostgres(ctx context.Context, cfg *Config, log *slog.Logger) (*loca
 	return local.StartPostgres(ctx, options)
 }
 
-// programsDir returns a folder in the user's cache, because the verdict command deletes its data folder. For root, all users must be able
-// to enter the folder, because Postgres runs as an unprivileged user.
+// programsDir returns the folder for downloaded programs. It is outside the data folder, which the verdict command deletes. As root,
+// Postgres runs as another user, who must be able to enter the folder.
 func programsDir(cfg *Config) string {
 	if os.Geteuid() == 0 {
 		return "/var/lib/forgerun/programs"

@@ -27,7 +27,7 @@ type chaos struct {
 	seed   uint64
 }
 
-// run runs the roles as child processes and injects faults until ctx ends. Then it deletes their data.
+// run runs the roles as child processes and injects faults until ctx ends. At the end, the data of the stores is deleted.
 func (c chaos) run(ctx context.Context, cfg Config, environ []string, stdout, stderr io.Writer) error {
 	switch {
 	case cfg.DatabaseURL != "" || cfg.RedisURL != "":

@@ -56,7 +56,7 @@ func (p *program) dev(ctx context.Context, asked chaos, verbose bool, fetch stri
 	})
 }
 
-// screen is dev's output for its user. On a terminal, one line shows the current step of the start.
+// screen is what dev prints for people, as opposed to its log. On a terminal, one line shows the current step of the start.
 type screen struct {
 	*term.Status
 	out   io.Writer
@@ -102,10 +102,10 @@ Stop with Ctrl-C. Type ? and Enter to see this again.
 		"http://"+a.addr+"/docs", "http://"+a.p.adminAddr+"/", "http://"+a.p.adminAddr+monitoring.DashboardPath+"/",
 		a.p.cfg.DataDir, logFile(&a.p.cfg),
 		l.APIKey, base, base, base, base)
-	_, _ = io.WriteString(s.out, strings.ReplaceAll(text, "\n  forgerun ", "\n  "+os.Args[0]+" ")) // the name as the user typed it
+	_, _ = io.WriteString(s.out, strings.ReplaceAll(text, "\n  forgerun ", "\n  "+os.Args[0]+" ")) // the program as the user typed it
 }
 
-// taken adds to an "address in use" error which process uses the address and which variable to change.
+// If the address is in use, taken adds to the error which process uses it and which variable to change.
 func taken(variable, address string, err error) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
@@ -118,7 +118,7 @@ func taken(variable, address string, err error) error {
 		variable, address, who, variable, err)
 }
 
-// busy adds to a "folder in use" error which process uses the folder and which variable to change.
+// If the folder is in use, busy adds to the error which process uses it and which variable to change.
 func busy(dataDir string, err error) error {
 	used, ok := errors.AsType[*local.BusyError](err)
 	if !ok {

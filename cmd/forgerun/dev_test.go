@@ -48,7 +48,7 @@ func visit(t *testing.T, url, host string, header ...string) (status int, body s
 	return response.StatusCode, string(content)
 }
 
-// dev refuses requests for foreign host names, which may resolve to this machine (DNS rebinding).
+// dev refuses requests with another host in the Host header (DNS rebinding).
 func TestDevRefusesForeignHosts(t *testing.T) {
 	s := devStack(t)
 	dev := s.start("dev", env{"FORGERUN_PUBLIC_URL": "https://dev.example.com"})
@@ -116,7 +116,7 @@ func startDevWithClient(t *testing.T, dir string, flags ...string) (*proc, *clie
 	return dev, c
 }
 
-// With injected faults, dev keeps its port and all jobs end.
+// While faults are injected, dev's API stays at the same address, and all jobs end.
 func TestDevWithChaos(t *testing.T) {
 	t.Parallel()
 	dir := tempDir(t)
@@ -205,8 +205,8 @@ func inTerminal(t *testing.T, environment env, args ...string) (terminal *os.Fil
 
 const red = "\x1b[31m"
 
-// In a terminal, dev shows its progress and a coloured line for each job. Commands find the running dev. A second dev on the same folder
-// names the process that uses the folder.
+// In a terminal, dev shows its progress and a coloured line for each job. Commands find the running dev. The error of a second dev in the
+// same folder names the first process.
 func TestDevInATerminal(t *testing.T) {
 	t.Parallel()
 	base := tempDir(t)

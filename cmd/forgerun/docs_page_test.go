@@ -24,7 +24,8 @@ func openDocs(t *testing.T, s *stack, address string) *consoleTab {
 	return c
 }
 
-// checkLog makes the test fail if the browser logged anything, such as a violation of the page's policy. Earlier entries count, too.
+// checkLog makes the test fail if the browser logged anything, such as a violation of the page's policy. Entries from before the call
+// count, too.
 func (c *consoleTab) checkLog() {
 	c.t.Helper()
 	require.NoError(c.t, chromedp.Listen(c.ctx, func(event any) {
@@ -38,7 +39,7 @@ func (c *consoleTab) checkLog() {
 	require.NoError(c.t, err)
 }
 
-// evaluate waits if the value is a promise.
+// evaluate returns the value of a JavaScript expression. It waits for a promise.
 func evaluate[T any](c *consoleTab, expression string) T {
 	c.t.Helper()
 	value, err := inPage(c.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
@@ -46,8 +47,8 @@ func evaluate[T any](c *consoleTab, expression string) T {
 	return value
 }
 
-// look is a window width and a colour scheme. Tests check pages in one look. With -tags slow, they use phone and desktop widths in both
-// colour schemes, and run axe.
+// look is a window width and a colour scheme. Normally, tests check each page in one look. With -tags slow, they check four looks (phone
+// and desktop, light and dark), and run axe, an accessibility checker.
 type look struct {
 	width  int64
 	scheme string
@@ -91,8 +92,8 @@ func (c *consoleTab) setLook(width int64, scheme string) {
 	c.do(chromedp.EmulateViewport(width, 900))
 }
 
-// Operators can send requests from the page on the admin listener, too. The page loads nothing from other hosts, stores nothing in the
-// browser, and fits a phone. The pages of problems fit a phone, too.
+// Operators can also send requests from the docs page of the admin listener. The page loads nothing from other hosts, stores nothing in
+// the browser, and fits a phone.
 func TestDocsPage(t *testing.T) {
 	s, api, u := newWorking(t)
 	c := openDocs(t, s, strings.TrimPrefix(api.url, "http://"))

@@ -120,7 +120,7 @@ func TestDocumentationLinks(t *testing.T) {
 				target = filepath.Join(filepath.Dir(page), name)
 			}
 			_, err := os.Stat(target)
-			// A path that begins with / is relative to GitHub's site, not to the repository.
+			// GitHub resolves a link that begins with / against github.com, not against the repository.
 			assert.True(t, err == nil && !strings.HasPrefix(name, "/"), "%s: %s does not exist", page, link)
 			if known, isPage := anchors[target]; isPage && anchor != "" {
 				assert.Contains(t, known, anchor, "%s: %s has no such heading", page, link)
@@ -177,7 +177,7 @@ func anchorsOf(page string) []string {
 	return anchors
 }
 
-// anchorOf returns GitHub's anchor for a heading. slugify in tools/site does the same.
+// anchorOf returns GitHub's anchor for a heading. Keep it equal to slugify in tools/site.
 func anchorOf(heading string) string {
 	heading = strings.ToLower(linkText.ReplaceAllString(heading, "$1"))
 	return strings.Map(func(r rune) rune {

@@ -57,7 +57,7 @@ func (p *program) doctor(ctx context.Context, role string, asJSON bool) error {
 	return command.Code(min(all.Count(doctor.Failing), command.Failed))
 }
 
-// examine judges the configuration and inspects the stores, even if the configuration is bad.
+// examine judges the configuration and inspects the stores. A bad configuration does not stop it.
 func examine(ctx context.Context, role string, cfg Config, bad error, unknown []string) (found doctor.Findings) {
 	judgeConfig(&found, role, cfg, bad, unknown)
 	judgeFiles(&found, role, conn.ForPublic())
@@ -73,10 +73,10 @@ func examine(ctx context.Context, role string, cfg Config, bad error, unknown []
 	return found
 }
 
-// doctor warns if the file limit allows fewer client connections than this.
+// If fewer client connections fit into the file limit, doctor warns.
 const fewConnections = 2_000
 
-// judgeFiles checks the limit of open files of this command. A service from the same shell or unit has the same limit.
+// judgeFiles checks this process's limit of open files. A service started by the same shell or systemd unit has the same limit.
 func judgeFiles(fs *doctor.Findings, role string, connections int) {
 	found := fmt.Sprintf("room for %d client connections", connections)
 	fs.Judge("file descriptors",
@@ -105,7 +105,7 @@ func judgeConfig(fs *doctor.Findings, role string, cfg Config, bad error, unknow
 	if bad != nil {
 		return // LoadConfig failed, so cfg is incomplete
 	}
-	if role == "worker" || role == "dev" { // after one failed heartbeat, the next must come before the lease ends
+	if role == "worker" || role == "dev" { // the lease must last long enough for a second heartbeat after a failed one
 		found := fmt.Sprintf("%v, heartbeat every %v, statements up to %v", cfg.LeaseTimeout, cfg.heartbeat(), cfg.DBTimeout)
 		fs.Judge("lease",
 			doctor.Warn(cfg.heartbeat()+cfg.DBTimeout*6/5 >= cfg.LeaseTimeout,
@@ -154,8 +154,7 @@ func judgeConsent(fs *doctor.Findings, cfg Config) {
 		doctor.OK("receivers are asked for consent, in the name of "+webhook.Origin(cfg.PublicURL)))
 }
 
-// judgeMasterKey judges the master key of a role that uses one. Without a key, an api starts but a deliverer does not. dev creates its own
-// key. state is nil if it is unknown.
+// judgeMasterKey checks whether the master key fits the database. state is nil if the database could not be read.
 func judgeMasterKey(fs *doctor.Findings, role string, cfg Config, state *repo.State) {
 	if vault, err := webhook.NewVault(cfg.MasterKey); err == nil && role != "worker" && state != nil {
 		wrong := ""

@@ -70,7 +70,6 @@ func exampleClients(t *testing.T) map[string]example {
 	}
 }
 
-// seeds returns the number of seeds for tests of the test bed: FORGERUN_TESTBED_SEEDS, or 1.
 func seeds() int {
 	n, err := strconv.Atoi(os.Getenv("FORGERUN_TESTBED_SEEDS"))
 	if err != nil {
@@ -79,8 +78,8 @@ func seeds() int {
 	return n
 }
 
-// parallelIfMany makes a subtest parallel only if there are many seeds. A parallel subtest waits for all other tests, and meanwhile its
-// idle stack uses CPU.
+// parallelIfMany makes a subtest parallel only if there are many seeds. While a parallel subtest waits for its turn, its idle processes
+// use CPU.
 func parallelIfMany(t *testing.T) {
 	t.Helper()
 	if seeds() > 1 {
@@ -107,7 +106,7 @@ func TestExampleClientsAreRight(t *testing.T) {
 	}
 }
 
-// The verdict on each naive client names exactly the mistakes listed at the top of the client's file.
+// The verdict finds exactly the mistakes that each naive client's file lists at its top.
 func TestExampleMistakesAreNamed(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed, slowJobs)
 	sources := map[string]string{
@@ -150,7 +149,7 @@ func TestTutorialOfTheTestBed(t *testing.T) {
 	}
 }
 
-// The search finds the mistake in the program of its tutorial.
+// forgerun's search finds the mistake in the program of the search tutorial.
 func TestTutorialOfTheSearch(t *testing.T) {
 	if missing := missingProgram("python3", "install Python 3"); missing != "" {
 		t.Skip(missing)
@@ -170,5 +169,5 @@ func TestTutorialOfTheSearch(t *testing.T) {
 	require.Equal(t, "1st submission and its repetition: response lost after processing", report.Findings[0].Words)
 }
 
-// slowJobs makes jobs slow enough to be polled more than once, also on a busy machine.
+// With slowJobs, clients must poll a job more than once.
 var slowJobs = env{"FORGERUN_TIME_SCALE": "3"}

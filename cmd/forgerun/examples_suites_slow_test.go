@@ -14,7 +14,6 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// The example suites run four tests at a time.
 func TestExampleSuitesAreJudgedTestByTest(t *testing.T) {
 	s := newStack(t, withTestbed)
 	api := s.startLeader()
@@ -32,7 +31,7 @@ func TestExampleSuitesAreJudgedTestByTest(t *testing.T) {
 	}
 }
 
-// requireVerdicts checks that each test broke exactly the rules that its name implies.
+// requireVerdicts checks that each test broke exactly the rules in its name.
 func requireVerdicts(t *testing.T, file, output string) {
 	t.Helper()
 	shown := parsed[struct{ Sessions []verdict.Verdict }](t, readText(t, file))
@@ -75,7 +74,7 @@ func pytestSuite(t *testing.T) []string {
 	}
 }
 
-// jestSuite has several files with the same tests, because Jest runs the tests of one file one after the other.
+// jestSuite writes several files with the same tests: Jest runs only files in parallel.
 func jestSuite(t *testing.T) []string {
 	t.Helper()
 	dir := nodeModules(t, packages(t))

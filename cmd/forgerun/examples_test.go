@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 )
 
-// The help of each command has at least two examples, and the program accepts all of them. A shell parses the examples.
+// The help of each command has at least two examples, and the program accepts all of them.
 func TestExamplesOfCommands(t *testing.T) {
 	t.Parallel()
 	p := &program{getenv: func(string) string { return "" }, stdout: t.Output(), stderr: t.Output()}

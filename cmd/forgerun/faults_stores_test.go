@@ -23,8 +23,8 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// startRedisWith starts another Redis server. A Redis Cluster node also listens on its port plus 10,000. If that port is in use,
-// startRedisWith tries other ports.
+// startRedisWith starts another Redis server. A Redis Cluster node also listens on port + 10,000, which may be in use. Then startRedisWith
+// tries other ports.
 func startRedisWith(t *testing.T, settings map[string]string) *local.Redis {
 	t.Helper()
 	for range 10 {
@@ -81,7 +81,7 @@ func (s *stack) startSentinels() (addresses string, first *redis.SentinelClient)
 	return strings.Join(all, ","), first
 }
 
-// TestFaultSentinelFailover: the Redis with the queue dies, and three sentinels promote its replica.
+// The Redis server of the queue dies, and three sentinels promote its replica.
 func TestFaultSentinelFailover(t *testing.T) {
 	s := newStackOn(t, repotest.URL(t))
 	replica := startRedisWith(t, map[string]string{"replicaof": fmt.Sprint("127.0.0.1 ", s.redis.Port())})
@@ -171,7 +171,7 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 	defer server.Close()
 	private, err := x509.MarshalPKCS8PrivateKey(server.TLS.Certificates[0].PrivateKey)
 	require.NoError(t, err)
-	dir := tempDir(t) // a folder that the server's account can read
+	dir := tempDir(t) // a folder that Redis can read as an unprivileged user
 	require.NoError(t, os.Chmod(dir, 0o755))
 	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	require.NoError(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o644))
@@ -179,7 +179,7 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 	return certFile, keyFile
 }
 
-// TestFaultRedisUserIsTurnedOff: Redis requires TLS and a user with the rights in docs/how-to/operations.md.
+// Redis requires TLS and a restricted user, who is turned off during the test.
 func TestFaultRedisUserIsTurnedOff(t *testing.T) {
 	s := newStackOn(t, repotest.URL(t))
 	cert, key := certificate(t)
@@ -224,8 +224,8 @@ func operationsACL(t *testing.T) string {
 	return strings.ReplaceAll(line, ">PASSWORD", "")
 }
 
-// TestFaultStandby: a standby of Postgres confirms each commit. While the standby is down, submissions are refused. After the first
-// server has died, the promoted standby has every accepted job.
+// Postgres commits only after its standby has confirmed (synchronous replication). While the standby is down, submissions are refused.
+// After the primary dies and the standby is promoted, no accepted job is missing.
 func TestFaultStandby(t *testing.T) {
 	dir := tempDir(t)
 	first, err := local.StartPostgres(t.Context(), local.ServerOptions{Dir: filepath.Join(dir, "first")})
@@ -255,7 +255,7 @@ func TestFaultStandby(t *testing.T) {
 	require.NoError(t, second.Kill())
 	r.refusals()
 	accepted := len(s.acceptedIDs())
-	time.Sleep(5 * time.Second) // submissions stay refused for a while
+	time.Sleep(5 * time.Second)
 	require.Equal(t, accepted, len(s.acceptedIDs()), "no job is accepted that only one server has")
 	require.NoError(t, second.Start(t.Context()))
 	r.progress("with the standby again")
@@ -298,8 +298,8 @@ func limitMemory(t *testing.T, limit int) (join func(pid int), killed func() int
 	return nil, nil
 }
 
-// TestFaultWorkerWithoutMemory: the kernel kills a worker whose jobs exceed its memory limit. The jobs fail as retryable, and another
-// worker runs them.
+// The kernel kills a worker, because its jobs exceed its memory limit. The jobs fail with a retryable failure. Another worker runs their
+// next attempts.
 func TestFaultWorkerWithoutMemory(t *testing.T) {
 	join, killed := limitMemory(t, 64<<20)
 	s := newStackOn(t, repotest.URL(t), quickLease, env{"FORGERUN_TIME_SCALE": "0.2"})

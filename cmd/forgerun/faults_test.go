@@ -19,9 +19,9 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// Some of these tests take minutes, others need root to mount a file system. "make test-all" runs them one after the other.
+// Some tests in this file take minutes, others need root to mount a file system. "make test-all" runs them one after the other.
 
-// Clients submit jobs to a trial until end is called.
+// trial is a stack under load: a client submits jobs until end is called.
 type trial struct {
 	*stack
 	u    *user
@@ -80,7 +80,7 @@ func (r *trial) end() {
 	r.t.Logf("%d jobs, %d refused requests", r.count(`SELECT count(*) FROM jobs`), r.load.refusals())
 }
 
-// drained fails if the count stops decreasing.
+// drained waits until the count is 0. It fails if the count stops decreasing.
 func (r *trial) drained(what, sql string) {
 	r.t.Helper()
 	for left := r.count(sql); left > 0; {
@@ -160,7 +160,7 @@ func TestFaultRedisWithoutDiskSpace(t *testing.T) {
 	r.end()
 }
 
-// No job is lost during a dump, VACUUM FULL, REINDEX, CLUSTER, a locked table, or a long transaction.
+// No job is lost during maintenance of the database: a dump, VACUUM FULL, REINDEX, CLUSTER, locks or long transactions.
 func TestFaultDatabaseMaintenance(t *testing.T) {
 	r := newTrial(newStackOn(t, repotest.URL(t)), nil)
 	programs, err := filepath.Glob("/usr/lib/postgresql/*/bin/pg_dump")
@@ -187,7 +187,7 @@ func TestFaultDatabaseMaintenance(t *testing.T) {
 	r.end()
 }
 
-// TestFaultPartitions cuts each role from each store, one after the other.
+// In turn, each role loses its connection to each store.
 func TestFaultPartitions(t *testing.T) {
 	s := newStackOn(t, repotest.URL(t))
 	own, cuts := map[string]env{}, map[string]*relay{}
@@ -218,7 +218,7 @@ func TestFaultClockStep(t *testing.T) {
 			time.Sleep(15 * time.Second)
 			clock.shift(0)
 			r.progress("afterwards")
-			r.staleTasks = true // tasks that were due by the shifted clock may stay in Redis for an hour
+			r.staleTasks = true // while the clock was wrong, tasks got times up to an hour ahead
 			r.end()
 		})
 	}

@@ -71,7 +71,7 @@ func TestEndToEndFlow(t *testing.T) {
 	u.call(api, "GET", path, "").requireProblem(t, http.StatusGone, "RFA_JOB_GONE")
 }
 
-// A request can set the number of attempts, the backoff and the failures to retry. The job and its failure show the same values. A killed
+// A request can set the number of attempts, the backoff and the failures to retry. The job and its failure show these values. A killed
 // worker counts as a failure.
 func TestRetriesAsTheRequestSays(t *testing.T) {
 	s, api, u := newService(t, quickLease, env{
@@ -120,7 +120,7 @@ func (s *stack) waitAfter(id string, attempt int) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// submitFrom starts 15 senders of one client, which submit n jobs each, and waits until all jobs have ended.
+// submitFrom submits jobs from 15 goroutines, n jobs from each, and waits until all have ended.
 func (s *stack) submitFrom(u *user, n int, apis ...*proc) []string {
 	s.t.Helper()
 	const senders = 15
@@ -143,8 +143,8 @@ func (s *stack) submitFrom(u *user, n int, apis ...*proc) []string {
 	return flat
 }
 
-// displaced counts the jobs that started before an older job. A job can overtake several older jobs: positions is the largest number of
-// them, and distance the largest difference in age.
+// displaced counts the jobs that started before an older job. positions is the largest number of older jobs that one job overtook.
+// distance is the largest difference between their creation times.
 func (s *stack) displaced(ids []string) (jobs, positions int, distance time.Duration) {
 	s.t.Helper()
 	err := s.db.QueryRow(s.ctx(), `
@@ -156,7 +156,7 @@ func (s *stack) displaced(ids []string) (jobs, positions int, distance time.Dura
 	return jobs, positions, distance
 }
 
-// notEnqueued counts the tasks that the api could not enqueue, so that the relay had to. The relay does not keep the order of creation.
+// notEnqueued counts tasks that the relay enqueued instead of the api. Jobs that the relay enqueues may start out of order.
 func notEnqueued(api *proc) float64 {
 	all := api.scrape()
 	total := sum(all, "tasks_ensured_total", "result", "ok")
@@ -167,7 +167,7 @@ func notEnqueued(api *proc) float64 {
 }
 
 // Section 12 of the contract: jobs are dequeued in creation order. With several api processes, jobs created within a second may start in
-// any order. If Postgres or Redis is slower than a second, the test repeats the round.
+// any order. A round in which the relay had to enqueue tasks is repeated.
 // Promise: contract 12a
 func TestJobsStartInTheOrderOfTheirCreation(t *testing.T) {
 	t.Parallel()

@@ -19,8 +19,8 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// Some clients cannot change the API's address. The test bed judges them through the proxy that their environment names, with and without
-// TLS. Requests to other hosts pass unchanged, and do not count for the verdict.
+// Some clients cannot change the API's address. The test bed judges such clients through a proxy, which they find in their environment.
+// Requests to hosts other than the target pass unchanged and are not judged.
 func TestForwardProxyByEnvironmentAlone(t *testing.T) {
 	t.Parallel()
 	content := make([]byte, 1<<20)
@@ -123,8 +123,7 @@ func trust(t *testing.T, s *httptest.Server) string {
 	return file
 }
 
-// Without TLS, only curl is used. Node reads the proxy from its environment since version 22.21. There is no Go client, because Go ignores
-// the proxy for loopback addresses.
+// Node uses the proxy variables since version 22.21. There is no Go client, because Go ignores the proxy for loopback addresses.
 func forwardClients(t *testing.T, scheme string) map[string][]string {
 	t.Helper()
 	clients := map[string][]string{"curl": {"sh", "-c", `curl -sf -d '{}' "$0/orders" >&2 && curl -sf "$1" | sha256sum`}}

@@ -44,7 +44,8 @@ func (p *program) healthcheckCommand() *cobra.Command {
 	return c
 }
 
-// healthAddress reads a process's command line and returns the address to check. at is empty if the command does not listen.
+// healthAddress returns the address to check for a command line. ours is false if the program is not forgerun. at is empty if the command
+// does not listen.
 func (p *program) healthAddress(cmdline string) (at string, ours bool) {
 	args := strings.Split(strings.TrimRight(cmdline, "\x00"), "\x00")
 	program := slices.IndexFunc(args, func(arg string) bool { return path.Base(arg) == "forgerun" }) // an init program may come first
@@ -60,7 +61,7 @@ func (p *program) healthAddress(cmdline string) (at string, ours bool) {
 		return urlOf("http", cmp.Or(p.getenv("FORGERUN_HTTP_ADDR"), "127.0.0.1:8080"), "/readyz"), true
 	case "forgerun api", "forgerun worker", "forgerun deliverer":
 		return readiness(c, cmp.Or(p.getenv("FORGERUN_ADMIN_ADDR"), adminAddrs[c.Name()])), true
-	case "forgerun proxy": // a request could meet an injected fault, so check only that the proxy listens
+	case "forgerun proxy": // the proxy injects faults into requests, so check only that it listens
 		return urlOf("tcp", c.Flag("listen").Value.String(), ""), true
 	default:
 		return "", true
@@ -75,7 +76,7 @@ func readiness(c *cobra.Command, address string) string {
 	return urlOf("http", address, "/readyz")
 }
 
-// urlOf returns the URL of a listen address, or "" if the system chooses the port.
+// urlOf returns the URL of a listen address, or "" for port 0.
 func urlOf(scheme, address, path string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || port == "0" {

@@ -17,7 +17,6 @@ import (
 	"github.com/forgerun/forgerun/handlers/apitest"
 )
 
-// receiver checks each delivery against the OpenAPI document.
 type receiver struct {
 	t          *testing.T
 	url        string
@@ -86,7 +85,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	if err != nil {
 		return // the sender died, and will repeat the delivery
 	}
-	if !bytes.Contains(body, []byte(`"x_extension"`)) { // a fault profile adds this member, which the OpenAPI document does not allow
+	if !bytes.Contains(body, []byte(`"x_extension"`)) { // a fault profile adds x_extension, which the OpenAPI document forbids
 		r.documented.CheckDelivery(r.t, request.Header, body)
 	}
 	d := received{method: request.Method, url: "http://" + request.Host + request.RequestURI, header: request.Header.Clone(),
@@ -153,7 +152,7 @@ func (r *receiver) await(what string, like func(received) bool) (found received)
 	return found
 }
 
-// hold sends no response until release is called or the sender gives up.
+// hold returns an answer that waits until release is called or the sender gives up.
 func hold() (answer func(received, http.ResponseWriter, *http.Request), release func()) {
 	open := make(chan struct{})
 	return func(_ received, w http.ResponseWriter, request *http.Request) {
@@ -165,7 +164,7 @@ func hold() (answer func(received, http.ResponseWriter, *http.Request), release 
 	}, sync.OnceFunc(func() { close(open) })
 }
 
-// receive starts a receiver and registers it for these events. Without events, it gets all.
+// receive starts a receiver and subscribes it to `events`, or to all events if there are none.
 func (u *user) receive(api *proc, answer func(received, http.ResponseWriter, *http.Request), events ...string) *receiver {
 	u.s.t.Helper()
 	r := newReceiver(u.s.t, answer)
@@ -189,7 +188,7 @@ func (u *user) subscribe(api *proc, url string, events ...string) subscription {
 	return w
 }
 
-// deliveries reads the delivery log of the webhook or job at path, newest first.
+// deliveries returns the deliveries of the webhook or job at `path`, newest first.
 func (u *user) deliveries(api *proc, path, query string) []map[string]any {
 	u.s.t.Helper()
 	a := u.expect(api, http.StatusOK, "GET", path+"/deliveries"+query, "")

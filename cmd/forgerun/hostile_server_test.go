@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// steering is text that moves the cursor, clears the screen, sets the title, hides or reorders what follows, and forges a line.
+// steering contains terminal control sequences and characters that hide or reorder text.
 const steering = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x1b]8;;http://evil.test\x1b\\" +
 	"\u009b2J\u0085\u202eabc\u2066\u200b\u2028\U000e0041\x7f\r\b\nforged"
 
@@ -49,7 +49,7 @@ func hostileServer(t *testing.T) string {
 	return server.URL
 }
 
-// writeSteering writes JSON with steering text in place of each dollar.
+// writeSteering writes JSON and replaces each $ with steering.
 func writeSteering(t *testing.T, w http.ResponseWriter, text string) {
 	var quoted bytes.Buffer
 	encoder := json.NewEncoder(&quoted)
@@ -71,7 +71,7 @@ func hostileBody(r *http.Request) string {
 	)
 	path := r.URL.Path
 	switch {
-	case r.Method == http.MethodPost, strings.HasSuffix(path, "/jobs/x"): // commands check the id and wait for the end of the job
+	case r.Method == http.MethodPost, strings.HasSuffix(path, "/jobs/x"): // commands expect the id x and a job that has ended
 		return strings.Replace(strings.Replace(item, `"job_id": $`, `"job_id": "x"`, 1), `"state": $`, `"state": "SUCCEEDED"`, 1)
 	case strings.HasSuffix(path, "/verdict"):
 		return `{"session_id": "x", "verdict": $, "why": $, "profile": $, "label": $, "counts": {"fail": 1}, "requests": 3, ` +
@@ -89,7 +89,7 @@ func hostileBody(r *http.Request) string {
 	return `{"data": [` + item + `], "page": {"next_cursor": null}}`
 }
 
-// Commands escape terminal control sequences from a server or an argument, in JSON too.
+// Commands escape terminal control sequences in texts of the server and in arguments. JSON output is escaped, too.
 func TestUntrustedTextCannotControlTheTerminal(t *testing.T) {
 	t.Parallel()
 	url := hostileServer(t)

@@ -13,22 +13,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The import rules. Package job is the lowest layer. app uses the store of repo, and handlers use the use cases of app. The adapters tasks,
-// webhook and work share only job, telemetry and clock. The programs, such as cmd/forgerun, connect the packages. An import between our
-// packages is a bug unless mayImport or, for tests, testsMayImport lists it.
+// The import rules. Package job is the lowest layer. app uses the store of repo, and handlers use the use cases of app. The adapters
+// tasks, webhook and work do not import each other. Their common packages are job, internal/telemetry and internal/clock. The programs,
+// such as cmd/forgerun, connect the packages. Every other import between our packages is a bug. mayImport and testsMayImport list the
+// allowed ones.
 
 const module = "github.com/forgerun/forgerun"
 
 // resource lists what a package of the client API may import.
 var resource = []string{"handlers/api", "handlers/decode", "handlers/httpkit", "handlers/query", "handlers/views", "job", "job/view"}
 
-// The test fails for a package without a row.
+// Each package needs a row.
 var mayImport = []packageRule{
 	{"job", nil},
 	{"job/view", []string{"internal/timetable", "job"}},
 	{"job/admin", []string{"job", "job/view"}},
 	{"job/testbed", []string{"job", "verdict", "verdict/fault", "verdict/wire"}},
-	{"verdict", []string{"verdict/fault"}}, // it judges clients of any API, so it must not depend on ForgeRun's API
+	{"verdict", []string{"verdict/fault"}}, // package verdict judges clients of any API, so it must not know ForgeRun's
 	{"verdict/fault", nil},
 	{"verdict/redact", nil},
 	{"verdict/api", []string{"internal/yamlfile", "verdict", "verdict/fault", "verdict/wire"}},
@@ -82,7 +83,7 @@ var mayImport = []packageRule{
 		"handlers/... test", "job/... test", "verdict/... test", "internal/authlimit test", "internal/telemetry test"}},
 	{"handlers/backend", []string{"app", "app/...", "internal/clock", "internal/operators", "internal/testkit", "job", "repo",
 		"repo/repotest"}}, // for tests
-	// The resources of the client API import common packages, but not each other.
+	// Packages of the client API's resources do not import each other.
 	{"handlers/httpkit", []string{"app", "app/clients", "app/jobs", "handlers/conn", "handlers/cors", "handlers/decode", "handlers/docs",
 		"handlers/header", "handlers/problem", "handlers/query", "handlers/stream", "internal/authlimit", "internal/fair",
 		"internal/localhosts", "internal/telemetry", "job"}},
@@ -161,7 +162,7 @@ var mayImport = []packageRule{
 	}},
 	{"internal/simulator/trial", []string{"client", "internal/simulator/...", "internal/stack"}},
 
-	// The command line for users and operators, which is an external client, too.
+	// The command line is an external client, too.
 	{"internal/cli/term", nil},
 	{"internal/cli/command", []string{"internal/cli/term"}},
 	{"internal/cli/...", []string{"client", "internal/cli/..."}},
@@ -179,7 +180,7 @@ var mayImport = []packageRule{
 	{"internal/pages", nil},
 }
 
-// testsMayImport lists further packages of ours that test files may import: helpers that start servers and databases, and check responses.
+// testsMayImport lists our packages that any test may import.
 var testsMayImport = []string{"internal/invariants", "internal/stack", "internal/testkit/...", "repo/repotest",
 	"handlers/apitest", "handlers/backend", "app/apptest"}
 
@@ -294,7 +295,7 @@ func violations(f file) []string {
 	return found
 }
 
-// mayUse reports whether one of the entries ("repo", "cmd/...", "tasks test") covers the file.
+// mayUse reports whether an entry covers the file. Entries look like "repo", "cmd/..." or "tasks test".
 func mayUse(entries []string, f file) bool {
 	return slices.ContainsFunc(entries, func(entry string) bool {
 		pattern, testsOnly := strings.CutSuffix(entry, " test")
@@ -314,7 +315,7 @@ func covers(pattern, name string) bool {
 	return name == root || below && strings.HasPrefix(name, root+"/")
 }
 
-// isLibrary reports whether a package is outside the standard library. Such paths begin with a host name.
+// isLibrary reports whether a package is outside the standard library. The import path of a library begins with a host name.
 func isLibrary(importPath string) bool {
 	first, _, _ := strings.Cut(importPath, "/")
 	return strings.Contains(first, ".")

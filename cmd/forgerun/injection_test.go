@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// nasty contains texts that break out of unquoted contexts.
+// nasty contains texts that are dangerous without quoting in SQL, HTML, shells or logs.
 var nasty = []string{
 	`'; DROP TABLE jobs; --`,
 	`$1 $$ \'; SELECT pg_sleep(60)`,

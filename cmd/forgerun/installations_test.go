@@ -14,8 +14,8 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// Two installations share a database and a Redis server. Each has its own schema, its own Redis database, and a user that may only create
-// tables in this schema. Both run jobs at the same time, and neither sees the other's jobs.
+// Two installations share a database and a Redis server. Each has its own schema, its own Redis database, and a user with rights only in
+// that schema. Both run jobs at the same time, and neither sees the other's jobs.
 func TestTwoInstallationsInOneDatabase(t *testing.T) {
 	t.Parallel()
 	shared := repotest.URL(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// checkInvariants checks the invariants of rows and tasks that hold after any fault.
+// checkInvariants checks what must hold after any fault, in Postgres and in Redis.
 func (s *stack) checkInvariants() {
 	s.t.Helper()
 	s.awaitCount("no job is held", 0, `SELECT count(*) FROM jobs WHERE state IN ('ASSIGNED', 'RUNNING')`)
@@ -45,7 +45,7 @@ func (s *stack) jobRows() map[string]*jobRow {
 	return jobs
 }
 
-// requestViolations finds accepted requests without a job, and single jobs that share a request.
+// requestViolations finds accepted requests without a job, and requests outside a batch with several jobs.
 func (s *stack) requestViolations(jobs map[string]*jobRow) (wrong []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,8 +67,8 @@ func (s *stack) requestViolations(jobs map[string]*jobRow) (wrong []string) {
 	return wrong
 }
 
-// checkTasks waits until every task in Redis has a waiting job. It ignores archived tasks: asynq archives the task of a failed attempt. A
-// killed worker's tasks stay active for a minute or two. Their jobs may be in any state.
+// checkTasks waits until Redis has only tasks of waiting jobs. It ignores archived tasks: asynq archives the task of a failed attempt. A
+// killed worker's tasks stay active for a minute or two. Jobs of active tasks may be in any state.
 func (s *stack) checkTasks(jobs map[string]*jobRow) {
 	s.t.Helper()
 	if !s.workerRuns() {

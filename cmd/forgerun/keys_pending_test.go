@@ -35,7 +35,7 @@ func (p pending) finish(t *testing.T) int {
 	return response.StatusCode
 }
 
-// rotateKey replaces the user's key: the new key revokes the old one.
+// rotateKey creates a new key, and revokes the old key with it.
 func (u *user) rotateKey(api *proc) {
 	old := strings.Split(u.key, "_")[1]
 	u.key = u.expect(api, http.StatusCreated, "POST", "/v1/clients/"+u.id+"/keys", `{"rotate":true}`).text("api_key")
@@ -43,7 +43,7 @@ func (u *user) rotateKey(api *proc) {
 	u.expect(api, http.StatusOK, "POST", "/v1/clients/"+u.id+"/keys/revoke", `{"key_id":"`+old+`"}`)
 }
 
-// Pending requests end when their key is revoked, whether or not the process receives the notification.
+// Pending requests end when their key is revoked, even if the process misses the notification.
 func TestRevokedKeyEndsPendingRequests(t *testing.T) {
 	s, api, client := newService(t)
 	other := s.startAPI()
@@ -52,7 +52,8 @@ func TestRevokedKeyEndsPendingRequests(t *testing.T) {
 	s.revokeDuringRequests(api, other, s.newUser(api))
 }
 
-// dropKeyNotifications creates a trigger that closes all LISTEN connections before a key changes. So no process gets the notification.
+// dropKeyNotifications creates a trigger that closes all LISTEN connections before a key changes. Processes then miss the notification
+// about the key.
 func (s *stack) dropKeyNotifications() {
 	s.exec(`CREATE FUNCTION dropKeyNotifications() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
@@ -60,7 +61,7 @@ func (s *stack) dropKeyNotifications() {
 	s.exec(`CREATE TRIGGER dropKeyNotifications BEFORE UPDATE ON api_keys FOR EACH ROW EXECUTE FUNCTION dropKeyNotifications()`)
 }
 
-// A revocation ends the streams and long polls of the key in every process, with or without a notification. No event is sent after it.
+// A revocation ends the key's streams and long polls in every process. No event is sent after the revocation.
 // Promise: contract 14, 15
 func TestRevokedKeyEndsStreamsAndWaits(t *testing.T) {
 	s, api, client := newService(t)

@@ -32,7 +32,7 @@ func TestRevocationIsSeenByEveryProcess(t *testing.T) {
 	u := s.newUser(a)
 	rotated := u.expect(a, http.StatusCreated, "POST", "/v1/clients/"+u.id+"/keys", `{"rotate":true}`)
 	s.secret(rotated.text("api_key"))
-	for _, api := range []*proc{a, b} { // both processes cache both keys
+	for _, api := range []*proc{a, b} { // use both keys, so that both processes have them in their caches
 		require.True(t, u.accepts(api, u.key))
 		require.True(t, u.accepts(api, rotated.text("api_key")))
 	}
@@ -48,8 +48,7 @@ func TestRevocationIsSeenByEveryProcess(t *testing.T) {
 	a.logged("api key revoked", u.id)
 }
 
-// If only operators may register clients, a request without credentials is refused before a transaction begins. Locked tables do not
-// delay it.
+// With closed registration, a request without credentials is refused before a transaction begins. Locked tables do not delay it.
 func TestClosedRegistrationRefusesBeforeStorage(t *testing.T) {
 	s := newStack(t)
 	u := s.newUser(s.startAPI())
@@ -63,7 +62,7 @@ func TestClosedRegistrationRefusesBeforeStorage(t *testing.T) {
 	}
 }
 
-// With open registration, an address can register a few clients a minute. Operators and local requests have no such limit.
+// With open registration, an IP address can register only a few clients a minute. Operators and local requests have no such limit.
 func TestRegistrationLimitByAddress(t *testing.T) {
 	const token, limit = "an-operators-long-token", 60
 	s := newStack(t, env{

@@ -33,7 +33,7 @@ func TestPausedLeaderIsReplaced(t *testing.T) {
 	old.pause()
 	s.endLead()
 	due := u.submit(other, deferred(time.Second))
-	s.await("QUEUED", due) // no worker runs: only the scheduler can have queued it
+	s.await("QUEUED", due) // no worker runs, so the new leader's scheduler queued the job
 	require.NotEqual(t, leader, s.leader())
 
 	old.resume()
@@ -44,7 +44,7 @@ func TestPausedLeaderIsReplaced(t *testing.T) {
 	s.checkInvariants()
 }
 
-// The lease of the killed leader expires after 5 s. The test does not end it earlier.
+// The lease of the killed leader expires after 5 s. Unlike other tests, this one waits until then.
 func TestKilledLeaderIsReplaced(t *testing.T) {
 	s := newStack(t)
 	old := s.startLeader()
@@ -127,8 +127,8 @@ func TestContendingLeadersDoNoHarm(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Postgres' clock was an hour ahead and is set back. For a new leader, times that the old clock wrote are in the future. The test does not
-// call checkInvariants, because Redis may keep tasks for the old times.
+// Postgres' clock was an hour ahead and is set back. For a new leader, the stored times are in the future. Redis may keep tasks with these
+// times, so the test does not call checkInvariants.
 func TestPostgresClockGoesAheadAndBack(t *testing.T) {
 	s := newStack(t, hooks)
 	r := newReceiver(t, nil)

@@ -22,7 +22,7 @@ func limitedStack(t *testing.T) *stack {
 	})
 }
 
-// burst sends n submissions to each process and returns the number of accepted jobs. Every sixth submission is a batch of four.
+// burst sends n submissions to each process and returns the number of accepted jobs.
 func (u *user) burst(n int, body string, apis ...*proc) int {
 	var accepted atomic.Int64
 	var all sync.WaitGroup
@@ -69,7 +69,7 @@ func (s *stack) cancelSome() {
 		WHERE job_id IN (SELECT job_id FROM jobs WHERE finished_at IS NULL LIMIT 20)`)
 }
 
-// The limits hold for several processes together, with and without Redis.
+// Several processes together keep the limits of active and queued jobs, with and without Redis.
 // Promise: contract 17
 func TestLimitsHoldOverProcesses(t *testing.T) {
 	for name, body := range map[string]string{"queued": execute("PAYLOAD_SMALL"), "active": deferred(time.Hour)} {
@@ -87,7 +87,7 @@ func TestLimitsHoldOverProcesses(t *testing.T) {
 			}
 			u.fillUp(body, apis...)
 			require.Equal(t, first, u.keyed(apis[1], "first", "/v1/jobs", body).text("job_id"), "a repetition is not refused")
-			for range 3 { // two processes must not both use the capacity of the same ended job
+			for range 3 { // an ended job makes room for one new job, not for one in each process
 				s.cancelSome()
 				u.burst(72, body, apis...)
 				require.LessOrEqual(t, s.active(), sharedLimit)
@@ -119,7 +119,7 @@ func TestLimitsHoldAfterPauseAndKill(t *testing.T) {
 	u.fillUp(deferred(time.Hour), one)
 }
 
-// Without Redis, each process enforces its part of the rate limit.
+// Without Redis, each of n processes allows 1/n of the rate limit.
 // Promise: contract 17, 18
 func TestRateLimitIsDividedWithoutRedis(t *testing.T) {
 	const limit = 30

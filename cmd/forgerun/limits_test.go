@@ -24,7 +24,7 @@ func TestRateLimitIsSharedByAllProcesses(t *testing.T) {
 	apis := []*proc{s.startAPI(), s.startAPI()}
 	u := s.newUser(apis[0])
 	passed, last := 0, answer{}
-	for i, refusedInARow := 0, 0; refusedInARow < 6; i++ { // stop when each of the two processes has refused three times in a row
+	for i, refusedInARow := 0, 0; refusedInARow < 6; i++ { // stop after six refusals in a row, three by each process
 		a := u.call(apis[i%2], "GET", "/v1/jobs/"+unknownJob, "", "X-Forwarded-For", "203.0.113."+strconv.Itoa(i%256)) // is ignored
 		if a.status == http.StatusTooManyRequests {
 			refusedInARow, last = refusedInARow+1, a
@@ -34,7 +34,7 @@ func TestRateLimitIsSharedByAllProcesses(t *testing.T) {
 		require.NotEmpty(t, a.header.Get("Ratelimit"))
 		passed, refusedInARow = passed+1, 0
 	}
-	const held = 2 * limit / 60 // each process may hold reserved requests that it has not used
+	const held = 2 * limit / 60 // each process reserves requests in advance, and may not use them
 	require.GreaterOrEqual(t, passed, limit-held)
 	require.LessOrEqual(t, passed, limit)
 	last.requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
@@ -43,7 +43,7 @@ func TestRateLimitIsSharedByAllProcesses(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, other.look(apis[0], other.key).status, "another client has its own limit")
 }
 
-// Every request with a job may set max_attempts up to the operator's limit. The refusal of a larger number names the limit.
+// max_attempts may be up to the operator's limit, in every route that takes a job. If the number is larger, the error names the limit.
 // Promise: contract 11
 func TestEveryRouteLimitsMaxAttempts(t *testing.T) {
 	s, api, u := newService(t, withTestbed, env{"FORGERUN_MAX_RETRIES": "2", "FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken})
@@ -94,7 +94,7 @@ func TestEveryRouteLimitsMaxAttempts(t *testing.T) {
 
 const operatorsToken = "the-operators-own-token"
 
-// heldAtOnce returns how many jobs of the client were assigned or running at the same time, at most.
+// heldAtOnce returns the largest number of the client's jobs that were ASSIGNED or RUNNING at the same time.
 func (s *stack) heldAtOnce(client string) int {
 	s.t.Helper()
 	return s.count(`SELECT coalesce(max(held), 0)::int FROM (
@@ -106,8 +106,8 @@ func (s *stack) heldAtOnce(client string) int {
 	) sums`, client)
 }
 
-// The limit of a client's running jobs holds with several workers, after a worker is killed, and after Redis is emptied. Jobs over the
-// limit report why they wait, and later run. Jobs of other clients overtake them.
+// A client never runs more jobs than its limit, even with several workers, a killed worker or an emptied Redis. Jobs over the limit report
+// why they wait, and later run. Other clients' jobs do not wait for them.
 func TestOneClientRunsNoMoreThanItsLimit(t *testing.T) {
 	const most, jobs = 3, 30
 	s := newStack(t, env{"FORGERUN_CLIENT_MAX_RUNNING": fmt.Sprint(most), "FORGERUN_TIME_SCALE": "0.5"}, quickLease)
@@ -137,7 +137,7 @@ func TestOneClientRunsNoMoreThanItsLimit(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Idle connections beyond the limit of open files stop neither the process nor active connections. This holds for the API and for the
+// The process and its active connections survive more idle connections than the limit of open files. This holds for the API and for the
 // admin listener.
 func TestIdleConnectionsBeyondFileLimit(t *testing.T) {
 	const files, attempts = 256, 2000
@@ -179,7 +179,6 @@ func TestIdleConnectionsBeyondFileLimit(t *testing.T) {
 	p.stop()
 }
 
-// A submission counts as one request for each 16 KiB of params.
 func TestLargeSubmissionsCostMoreRequests(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": "20"})
 	api := s.startAPI()

@@ -24,14 +24,14 @@ func init() {
 	verifiers = allVerifiers
 }
 
-// requireAccessible checks that axe finds nothing serious or critical in the visible page. It removes collapsed parts first, because axe
-// takes many seconds for 15,000 elements.
+// requireAccessible fails if axe, an accessibility checker, finds serious or critical problems in the visible page. It removes collapsed
+// parts for the check, because axe is slow with many elements.
 func requireAccessible(c *consoleTab, at string) {
 	c.t.Helper()
 	if !evaluate[bool](c, `!!window.axe`) {
 		text, err := os.ReadFile("testdata/axe/axe.min.js")
 		require.NoError(c.t, err)
-		// While a page reloads it is dimmed, and axe would report the low contrast.
+		// A reloading page is dimmed. axe would report its low contrast.
 		const undimmed = `; (sheet => { sheet.replaceSync(".page { opacity: 1 !important; transition: none !important }");
 			document.adoptedStyleSheets = [sheet]; })(new CSSStyleSheet()); true`
 		evaluate[bool](c, string(text)+undimmed)
@@ -97,8 +97,8 @@ func npmVerifier(t *testing.T) verifier {
 	return v
 }
 
-// npmPackages returns a folder with the packages in the snippets' lock file. It installs them once per lock file. Several processes may
-// install at once; only the first renames its folder into place.
+// npmPackages returns a folder with the packages in the snippets' lock file. It installs them once per lock file. Several test processes
+// may install at the same time. The first one to finish renames its folder into the cache.
 var npmPackages = sync.OnceValues(func() (string, error) {
 	lock, err := os.ReadFile(filepath.Join(snippets, "package-lock.json"))
 	if err != nil {

@@ -30,7 +30,7 @@ var exampleCalls string
 
 var version = build.Number()
 
-// gcPercent is the default of GOGC. A process uses few megabytes, so with Go's default the garbage collector would run many times a
+// gcPercent is the default of GOGC. Our processes have small heaps. With Go's default of 100, the garbage collector would run many times a
 // second.
 const gcPercent = 400
 
@@ -40,12 +40,12 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	// After the first signal, restore the default, so that a second signal ends the process.
+	// After the first signal, stop handling signals, so that a second one ends the process.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Environ(), os.Stdout, os.Stderr))
 }
 
-// run returns the exit code of the program. Package command defines the codes.
+// run executes the command line and returns the exit code (see package command).
 func run(ctx context.Context, args []string, getenv func(string) string, environ []string, stdout, stderr io.Writer) int {
 	p := &program{arguments: args, getenv: getenv, environ: environ, stdout: term.Guard(stdout), stderr: term.Guard(stderr)}
 	code, err := command.Execute(ctx, p.root(), exampleCalls, args, p.stdout, p.stderr)
@@ -115,7 +115,7 @@ func sentence(err error) string {
 	return "forgerun: " + text
 }
 
-// lastWords prints why the program ends. It waits at most a second, so that a blocked reader cannot keep the process alive.
+// lastWords prints why the program ends. It gives up after a second, in case nobody reads standard error.
 func lastWords(stderr io.Writer, words ...any) {
 	said := make(chan struct{})
 	go func() {

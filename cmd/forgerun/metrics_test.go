@@ -68,7 +68,7 @@ var metricNames = []string{
 	"forgerun_build_info", "go_goroutines", "process_cpu_seconds_total",
 }
 
-// Every process exports every metric from its start, from zero. Two workers can run on one machine without a configured admin address.
+// Every process exports every metric from its start, with the value 0.
 // Promise: contract 16
 func TestEveryProcessShowsEveryMetric(t *testing.T) {
 	s := newStack(t)
@@ -189,8 +189,8 @@ func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
 	s.checkInvariants()
 }
 
-// hang stops all processes of a Postgres server until resume is called. Connections stay open and new ones are accepted, but get no
-// response. hang finds the processes in /proc: Postgres does not list a session that is still starting.
+// hang stops all processes of a Postgres server until resume is called. Old and new connections stay open but get no response. hang looks
+// for the processes in /proc, because pg_stat_activity lacks sessions that are just starting.
 func (s *stack) hang(server *local.Postgres) (resume func()) {
 	s.t.Helper()
 	parent := strconv.Itoa(server.PID())
@@ -215,7 +215,7 @@ func (s *stack) hang(server *local.Postgres) (resume func()) {
 	return resume
 }
 
-// While a store is down or hangs, a scrape returns the known metrics.
+// While a store is down or hangs, a scrape leaves out its metrics and returns the others.
 func TestScrapeDuringOutages(t *testing.T) {
 	s, postgres := newStackWithPostgres(t)
 	leader := s.startLeader()

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// asynq abandons a handler after 30 s without Redis. Jobs that run at that time must continue.
+// Without Redis, asynq gives up a running handler after 30 s. Its job must continue.
 func TestRedisAwayFor40SecondsWhileJobsRun(t *testing.T) {
 	const away = 40 * time.Second
 	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "0.6"}) // SUCCESS_SLOW takes 54 s
@@ -29,7 +29,7 @@ func TestRedisAwayFor40SecondsWhileJobsRun(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Retention uses the clock of the test bed. The cleaner runs twice per minute of real time.
+// Retention uses the clock of the test bed.
 func TestRetentionFollowsTheClock(t *testing.T) {
 	_, api, u := newWorking(t, testBed, env{"FORGERUN_RETENTION_JOBS": "240h"})
 	id := u.submitAndAwait(api, "SUCCEEDED", custom(`{}`))

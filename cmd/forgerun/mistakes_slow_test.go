@@ -22,11 +22,10 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// longJobs makes jobs slow enough to be polled more than once. The worker can run 300 jobs at once, so that no job waits.
+// With longJobs, clients must poll a job more than once. The worker can run 300 jobs at once, so that no job waits.
 var longJobs = env{"FORGERUN_TIME_SCALE": "4", "FORGERUN_WORKER_CONCURRENCY": "300"}
 
-// With any seed, each mistake is found by its rule, and the verdict blames no other rule. TestCorrectStylesAreNotBlamed runs the correct
-// clients.
+// With every seed, the rule of a mistake finds it. No unrelated rule is broken.
 func TestRulesCatchMistakes(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed, longJobs)
 	styles := clientStyles(t)
@@ -51,7 +50,7 @@ func TestRulesCatchMistakes(t *testing.T) {
 	}
 }
 
-// The proxy does not know the API. It finds the same mistakes, except the ones marked `own`, and blames no correct client.
+// Here, the proxy gets no description of ForgeRun's API. It finds all mistakes that are not marked `own`, and blames no correct client.
 func TestProxyCatchesMistakes(t *testing.T) {
 	s, service, _ := newDelivering(t, withTestbed, longJobs)
 	styles := clientStyles(t)
@@ -77,7 +76,7 @@ func TestProxyCatchesMistakes(t *testing.T) {
 				})
 			}
 			for _, profile := range fault.Profiles {
-				for _, style := range []string{"poll", "long-poll", "pool", "two-processes", "curl"} { // these styles read each job at its URL
+				for _, style := range []string{"poll", "long-poll", "pool", "two-processes", "curl"} { // they read each job's own URL
 					all.Go(func() {
 						t.Run(string(profile)+"/"+style, func(t *testing.T) {
 							said, broken, err := judge(t, "", style, profile, seed)
@@ -134,7 +133,7 @@ func requireCaught(t *testing.T, rule string, also []string, broken map[string]v
 	}
 }
 
-// A session with an expiring key catches a client that does not renew its key.
+// The verdict finds that a client does not renew its expiring key.
 func TestKeyThatExpiresIsCaught(t *testing.T) {
 	s, api, u := newDelivering(t, withTestbed, longJobs)
 	program := clientStyles(t)["poll"]
@@ -147,5 +146,5 @@ func TestKeyThatExpiresIsCaught(t *testing.T) {
 	said, err := run.CombinedOutput()
 	require.Error(t, err, "the last job is not done when the key expires")
 	_, broken := u.verdict(api, session)
-	requireCaught(t, "key-renewal", []string{"outcome-learned"}, broken, string(said)) // jobs may have ended shortly before the key expired
+	requireCaught(t, "key-renewal", []string{"outcome-learned"}, broken, string(said)) // jobs may end just before the key expires
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// mistake describes how to expose a mistake of the client in testdata/styles. The environment variable MISTAKE selects the mistake.
+// A mistake can be switched on in the clients of testdata/styles. The environment variable MISTAKE selects the mistake.
 type mistake struct {
 	rule    string // rule that must find the mistake; "": the rule has the name of the mistake
 	style   string
 	profile fault.Profile // profile that exposes the mistake; "": no faults needed
 	also    []string      // other rules that the mistake may break
-	own     bool          // only the service finds it: a proxy does not know the API
+	own     bool          // only the service's test bed finds it, not a proxy without knowledge of the API
 }
 
 // mistakes lists the mistakes that the test bed must find.
@@ -28,11 +28,11 @@ var mistakes = map[string]mistake{
 	"retry-after":          {style: "poll", profile: fault.FlakyNetwork},
 	"list-polling":         {style: "list", profile: fault.FlakyNetwork, own: true},
 	"stop-at-end":          {style: "poll", profile: fault.FlakyNetwork},
-	"conditional-requests": {style: "poll", profile: fault.FlakyNetwork, own: true}, // a proxy judges only clients that have sent an ETag
+	"conditional-requests": {style: "poll", profile: fault.FlakyNetwork, own: true}, // a proxy judges this only after an ETag
 	"backoff":              {style: "poll", profile: fault.Overloaded},
 	"retry-only-retryable": {style: "poll", profile: fault.FlakyNetwork, own: true},
 	"idempotency-key":      {style: "poll", profile: fault.Overloaded, own: true},
-	// The idempotency-key mistake, but with a profile that loses responses, so that two jobs are created.
+	// This is the idempotency-key mistake. The profile loses responses, so two jobs are created.
 	"no-duplicates": {style: "poll", profile: fault.FlakyNetwork, also: []string{"idempotency-key", "one-job-per-intention"}},
 	// The mistake also breaks correlation-ids: requests with the same correlation id must have the same body.
 	"same-body":             {style: "poll", profile: fault.FlakyNetwork, also: []string{"correlation-ids"}},
@@ -47,7 +47,7 @@ var mistakes = map[string]mistake{
 	"repeated-delivery":   {style: "webhook", profile: fault.DuplicateDeliveries, own: true},
 	"not-retryable":       {style: "poll", profile: fault.FlakyNetwork, own: true},
 	"no-key-in-url":       {style: "poll", profile: fault.FlakyNetwork},
-	"connection-reuse":    {style: "poll", profile: fault.Overloaded, own: true}, // a proxy cannot know whether the API closed them
+	"connection-reuse":    {style: "poll", profile: fault.Overloaded, own: true}, // a proxy cannot know whether the API closed the connections
 	"time-outs":           {style: "poll", profile: fault.StaleConnections, also: []string{"outcome-learned"}},
 	"redirects":           {style: "poll", profile: fault.Moved, also: []string{"retry-only-retryable", "outcome-learned"}},
 	"content-negotiation": {style: "poll", profile: fault.Overloaded, own: true},
@@ -103,7 +103,7 @@ func ruleOf(name string) string {
 	return name
 }
 
-// TestKeyThatExpiresIsCaught covers key-renewal.
+// key-renewal is true from the start, because TestKeyThatExpiresIsCaught covers it.
 func TestEachRuleHasAMistake(t *testing.T) {
 	t.Parallel()
 	rules := map[string]bool{"key-renewal": true}

@@ -17,9 +17,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// newOperatorAPI returns the operator API of every role. It reads from Postgres, so all processes return the same. It changes data with the
-// use cases that clients' requests use. The limits of clients do not apply to operators' submissions and retries. pages serves all other
-// paths of the admin listener.
+// newOperatorAPI returns the operator API of every role. It reads everything from Postgres, so every process gives the same responses.
+// Changes go through the same packages of app as the requests of clients. The limits of clients do not apply to operators' submissions and
+// retries. The handler `pages` serves all other paths of the admin listener.
 func (p *process) newOperatorAPI(guard operators.Guard, pages http.Handler) *operator.API {
 	var bed *testbed.Operators
 	if p.cfg.TestBed {

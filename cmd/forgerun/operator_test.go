@@ -14,7 +14,7 @@ import (
 
 const readersToken = "the-readers-own-token"
 
-// operator returns a user of the operator API. It checks each response against the document.
+// operator returns a user of the operator API. It checks each response against the OpenAPI document of the operator API.
 func (s *stack) operator(token string) *user {
 	documented := apitest.New(s.t, operator.Document())
 	return &user{s: s, key: token, admin: &http.Client{
@@ -33,7 +33,7 @@ func (a answer) ids(t *testing.T, name string) (ids []string) {
 
 var volatileTimes = regexp.MustCompile(`"(time|as_of|heartbeat_at|expires_at)":"[^"]*"`)
 
-// Each process of each role serves the operator API as documented, only to operators. Read-only operators cannot change anything.
+// Every process serves the operator API as documented, but only to operators. Read-only operators cannot change anything.
 func TestOperatorAPI(t *testing.T) {
 	s := newStack(t, hooks, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_ADMIN_READ_TOKEN": readersToken})
 	api, sender, u := s.startDelivering()
@@ -95,8 +95,8 @@ func TestOperatorAPI(t *testing.T) {
 		s.text(`SELECT string_agg(action, ', ' ORDER BY audit_id) FROM audit WHERE operator = 'ann'`))
 }
 
-// pause sends this pause request as an operator, and returns a function that ends the pause. When pause returns, all statements that began
-// before the pause have ended.
+// pause begins the pause in `body`, and returns a function that ends it. When pause returns, all statements that began before the pause
+// have ended.
 func (u *user) pause(p *proc, body string) (resume func(*proc)) {
 	u.s.t.Helper()
 	a := u.call(p, "POST", "/admin/v1/pauses", body)
@@ -120,8 +120,8 @@ func (s *stack) assignedSince(moment string, condition string) int {
 
 func (s *stack) now() string { return s.text(`SELECT clock_timestamp()::text`) }
 
-// Everything is paused while jobs run and others are submitted. After the response no job starts, even if Redis is emptied and all
-// processes restart. After the pause, all jobs run.
+// All jobs are paused, while some run and others are submitted. After the response to the pause, no job starts, even if Redis loses its
+// data and all processes restart. After the pause, all jobs run.
 func TestEverythingIsPaused(t *testing.T) {
 	s, api, u := newService(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_WORKER_CONCURRENCY": "4"})
 	worker := s.startWorker()
@@ -161,8 +161,8 @@ func TestEverythingIsPaused(t *testing.T) {
 	s.checkInvariants()
 }
 
-// An operator pauses a work kind and a client. Other jobs continue. Postponed jobs run later in the order in which they were queued, also
-// under a new leader.
+// An operator pauses a work kind and a client. Other jobs continue. After the pause, the postponed jobs run in their old order, even with
+// a new leader.
 func TestPauseOfKindAndClient(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_WORKER_CONCURRENCY": "1"})
 	leader := s.startLeader()

@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// order submits a job like a correct client.
+// order submits a job with an idempotency key and a correlation id.
 func (u *user) order(api *proc, body string, headers ...string) answer {
 	u.s.t.Helper()
 	a := u.trySubmit(api, body, append(headers, "Idempotency-Key", uuid.NewString(), "X-Correlation-ID", uuid.NewString())...)
@@ -25,7 +25,7 @@ func (u *user) order(api *proc, body string, headers ...string) answer {
 	return a
 }
 
-// orderAndAwait, orderBatch and orderBulk read the database, so that the client does not learn the outcome.
+// These helpers wait by SQL instead of requests, so the client does not learn the outcome.
 func (u *user) orderAndAwait(api *proc, state, body string) (path string) {
 	u.s.t.Helper()
 	id := u.order(api, body).text("job_id")
@@ -48,7 +48,7 @@ func later(members ...string) string {
 
 var good, failing500 = execute("SUCCESS_FAST"), execute("FAIL_IMMEDIATE")
 
-// way makes a client's requests, which may tell the client a job's outcome.
+// A way is a series of requests, after which the client may know a job's outcome.
 type way = func(api *proc, u *user)
 
 func asks(body, state, method, path string, status int) way {
@@ -87,7 +87,7 @@ func cancelInBulk(api *proc, u *user) {
 	u.orderBulk(api, "cancel")
 }
 
-// waysToLearn contains all documented ways in which a client can learn the outcome of its jobs. No faults are injected.
+// waysToLearn contains all documented ways in which a client can learn the outcome of its jobs.
 var waysToLearn = map[string]way{
 	"job":                      reads(good, "SUCCEEDED", ""),
 	"problem":                  func(api *proc, u *user) { u.readOutcome(api, u.orderAndAwait(api, "FAILED", failing500)) },
@@ -176,7 +176,7 @@ func (s *stack) awaitDelivered(u *user, event string) {
 
 func (u *user) read(api *proc, path string) { u.expect(api, http.StatusOK, "GET", path, "") }
 
-// readEvents reads the client's events until the list contains event. It polls, because open transactions delay the list.
+// readEvents reads the client's events until the list contains `event`. It polls, because open transactions delay the list.
 func (u *user) readEvents(api *proc, event string) {
 	eventually(u.s.t, event+" is listed", func() bool { return strings.Contains(u.call(api, "GET", "/v1/events", "").body, event) })
 }
@@ -186,7 +186,8 @@ func (u *user) readOutcome(api *proc, path string) {
 	require.Equal(u.s.t, "application/problem+json", a.header.Get("Content-Type"), a.body)
 }
 
-// waysToForget contains clients that do not learn the outcome of a job. Each function returns a text that the evidence must contain.
+// waysToForget contains requests after which the client does not know the outcome. Each function returns a text that the verdict's
+// evidence must contain.
 var waysToForget = map[string]func(api *proc, u *user) (named string){
 	"job":   func(api *proc, u *user) string { return idOf(u.orderAndAwait(api, "SUCCEEDED", good)) },
 	"batch": func(api *proc, u *user) string { return "of batch " + idOf(u.orderBatch(api, good)) },
@@ -211,8 +212,8 @@ var waysToForget = map[string]func(api *proc, u *user) (named string){
 
 func idOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
-// A client that learns an outcome in any documented way breaks no rule. The verdict of a client that never reads outcomes names the
-// forgotten jobs and their batches.
+// A client that learns an outcome in any documented way breaks no rule. For a client that never reads outcomes, the verdict names the jobs
+// and batches.
 func TestOutcomesThatClientsLearn(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed)
 	var clients sync.WaitGroup

@@ -61,8 +61,8 @@ func directive(unit, name string) (values []string) {
 	return values
 }
 
-// environmentOf returns the environment that systemd builds for the first instance of a unit. Values in files override values in the unit.
-// It also sets the variables that an operator must fill in.
+// environmentOf returns the environment that systemd gives to instance 1 of a unit. Values in files override values in the unit. It adds
+// values for the variables that operators must set.
 func environmentOf(t *testing.T, unit string) env {
 	t.Helper()
 	e := env{}
@@ -81,7 +81,7 @@ func environmentOf(t *testing.T, unit string) env {
 	return e
 }
 
-// Each unit starts a role that accepts the unit's environment, and gives the role enough time to stop.
+// Each systemd unit starts a role with a valid environment. Its stop time-out is long enough.
 func TestUnitsStartRoles(t *testing.T) {
 	t.Parallel()
 	admin := map[string]string{}

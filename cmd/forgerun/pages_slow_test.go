@@ -36,7 +36,7 @@ type pageReader struct {
 	running     []*exec.Cmd
 }
 
-// Every command of the README and the tutorials works, in order, on a fresh copy. The test replaces only the documented placeholders.
+// In a copy of the repository, all commands of the README and tutorials work in order. The test replaces only the documented placeholders.
 func TestCommandsOnPagesRun(t *testing.T) {
 	t.Parallel()
 	folder := copyOfRepository(t)
@@ -62,7 +62,7 @@ func newPageReader(t *testing.T, folder string) *pageReader {
 	defer free.Close()
 	r := &pageReader{t: t, folder: folder, address: free.Addr().String()}
 	r.environment = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "GOFLAGS=-trimpath", // all folders share the build cache
+		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "GOFLAGS=-trimpath", // with -trimpath, builds in every folder share the cache
 		"FORGERUN_HTTP_ADDR=" + r.address, "FORGERUN_ADMIN_ADDR=127.0.0.1:0",
 	}
 	shell := r.command("bash")
@@ -97,8 +97,8 @@ func (r *pageReader) command(name string, args ...string) *exec.Cmd {
 	return c
 }
 
-// run runs a block and waits until it ends. For a background block, it waits for the first output. If the block starts the service, it
-// waits for the API key.
+// run executes a block of commands and waits for its end. For a background block, it waits for the first output. If the block starts the
+// service, it waits for the API key.
 func (r *pageReader) run(page, block string, background bool) {
 	r.t.Helper()
 	block = strings.NewReplacer("frk_...", r.key, "localhost:8080", r.address, "JOB_ID", r.job).Replace(block)

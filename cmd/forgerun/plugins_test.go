@@ -76,7 +76,7 @@ func venv(t *testing.T, out string) string {
 	return bin
 }
 
-// A read shows a succeeded order, or returns 429 if the query contains busy.
+// orderServer is an API with a succeeded order. With busy in the query, it returns 429.
 func orderServer(t *testing.T) string {
 	t.Helper()
 	var orders atomic.Int64
@@ -107,8 +107,8 @@ func TestPackages(t *testing.T) {
 	t.Run("program", func(t *testing.T) { t.Parallel(); testPackagedProgram(t, out, bin) })
 }
 
-// testPlugins runs a suite with three correct and two incorrect clients. With each plugin, exactly the tests of the incorrect clients fail,
-// even if several processes run tests. Each failure names the broken rule and its standard.
+// testPlugins runs a suite with three correct and two incorrect clients. In each test framework, exactly the tests with incorrect clients
+// fail, even in parallel processes. Each failure names the broken rule and its standard.
 func testPlugins(t *testing.T, out, bin string) {
 	target := orderServer(t)
 	here, err := filepath.Abs("testdata/plugins")
@@ -175,7 +175,7 @@ func npmPlatform() string {
 	return runtime.GOOS + "-" + map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
 }
 
-// testPackagedProgram runs `forgerun verdict` from the npm package and from the wheel, for another API's client.
+// testPackagedProgram judges a client of a foreign API with the npm package and with the wheel.
 func testPackagedProgram(t *testing.T, out, bin string) {
 	target := impatientTarget(t)
 	verdict := []string{"verdict", "--target", target, "--profile", "none", "--strict", "--", "sh", "-c", actionCommand}

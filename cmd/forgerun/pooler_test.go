@@ -77,7 +77,7 @@ func TestPoolerInSessionMode(t *testing.T) {
 	s.awaitDeliveries()
 	require.NotZero(t, s.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
 		AND application_name = 'forgerun worker'`), "the sessions have their application name")
-	second := s.startAPI() // this api gets connections from the pooler that other sessions used before
+	second := s.startAPI() // the pooler gives this api connections that other sessions have used
 	require.True(t, u.accepts(second, u.key))
 	s.exec(`UPDATE api_keys SET revoked_at = clock_timestamp()`)
 	s.exec(`SELECT pg_notify('forgerun_keys', key_id) FROM api_keys`)
@@ -85,8 +85,7 @@ func TestPoolerInSessionMode(t *testing.T) {
 	s.checkInvariants()
 }
 
-// In transaction mode, sessions would lose settings, statements and notifications. The process refuses this at the start, instead of
-// returning 500 later.
+// In transaction mode, sessions would lose their settings, prepared statements and notifications. The process refuses to start instead.
 func TestPoolerInTransactionModeIsRefused(t *testing.T) {
 	s := newStack(t)
 	for mode, role := range map[string]string{"transaction": "api", "statement": "worker"} {

@@ -49,7 +49,7 @@ func TestPostgresDownAtTheStart(t *testing.T) {
 	require.NoError(t, postgres.Start(t.Context()))
 	worker.logged("worker registered")
 	u, submitted := s.newUser(api), answer{}
-	eventually(t, "a submission is accepted, without a restart", func() bool { // the API returns 503 until its lease is renewed
+	eventually(t, "a submission is accepted, without a restart", func() bool { // the API returns 503 until it has renewed its lease
 		submitted = u.trySubmit(api, execute("SUCCESS_FAST"))
 		return submitted.status == http.StatusAccepted
 	})
@@ -97,7 +97,7 @@ func TestReadOnlyPostgres(t *testing.T) {
 		u.trySubmit(api, execute("SUCCESS_FAST"))
 		return s.count(connections+` AND backend_start < $1::text::timestamptz`, began) <= 1
 	})
-	for range 20 { // enough requests to use old and new connections
+	for range 20 { // use connections from before and after the change
 		require.Equal(t, http.StatusOK, u.call(api, "GET", "/v1/jobs/"+id, "").status)
 	}
 	s.writable(database)
@@ -112,7 +112,7 @@ func TestReadOnlyPostgres(t *testing.T) {
 	s.checkInvariants()
 }
 
-// writable makes the database accept writes again. Its own connection may be read-only, so it first makes that one writable.
+// writable makes the database accept writes again. Its own session may be read-only, so it first makes the session writable.
 func (s *stack) writable(database string) {
 	s.t.Helper()
 	conn, err := s.db.Acquire(s.ctx())
@@ -144,7 +144,7 @@ func TestLeaseSurvivesExhaustedPool(t *testing.T) {
 	for range 40 { // the pool has 16 connections, so most requests time out
 		readers.Go(func() {
 			for {
-				// 503: one wait took too long. 504: the request's time limit ended first.
+				// 503: no connection was free in time. 504: the request took too long.
 				a := u.call(dev, "GET", "/v1/jobs/"+ended+"/report", "")
 				if a.err == nil && a.status != http.StatusServiceUnavailable && a.status != http.StatusGatewayTimeout {
 					t.Errorf("status %d: %s", a.status, a.body)
@@ -158,7 +158,7 @@ func TestLeaseSurvivesExhaustedPool(t *testing.T) {
 		})
 	}
 	beat := s.text(`SELECT heartbeat_at::text FROM workers`)
-	for range 9 { // longer than a lease
+	for range 9 { // nine heartbeats take longer than a lease
 		eventually(t, "the lease is renewed", func() bool {
 			now := s.text(`SELECT heartbeat_at::text FROM workers`)
 			defer func() { beat = now }()

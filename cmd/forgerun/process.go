@@ -39,11 +39,11 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// process has what every role needs: stores, metrics, logs, and running parts, which stop in the reverse order of their start.
+// process has what every role needs. Its parts stop in the reverse order of their start.
 type process struct {
 	cfg       Config
 	role      string
-	lines     *monitoring.Lines // output of log
+	lines     *monitoring.Lines // where `log` writes its lines
 	log       *slog.Logger
 	registry  *prometheus.Registry
 	tracing   trace.TracerProvider // nil: tracing is off
@@ -54,7 +54,7 @@ type process struct {
 	queue     *queue.Queue
 	notifier  *delivery.Notifier // enqueues webhook deliveries after events are stored
 	completer *batches.Completer
-	capacity  *jobs.Capacity // this process's share of the job limits; only api renews it regularly
+	capacity  *jobs.Capacity // this process's share of the job limits; only the api role keeps it current
 	storage   *ratelimit.Limiter
 
 	connections *conn.Metrics
@@ -65,7 +65,7 @@ type process struct {
 	worker      atomic.Pointer[worker.Worker] // nil in roles without one, and before it starts
 
 	maintenance *maintenance.Maintenance
-	due         *clock.Clock     // Postgres' clock, which a test bed can move; decides when tasks are due
+	due         *clock.Clock     // Postgres' clock, which a test bed can move; tasks become due by it
 	clock       *clock.Clock     // the same clock as `due` in a test bed; nil elsewhere
 	testbed     *testbed.Service // nil without a test bed
 
@@ -76,8 +76,8 @@ type process struct {
 
 const closeGrace = 5 * time.Second
 
-// open creates a process and starts the parts that all roles share: connections, the admin listener and the maintenance. It does not wait
-// for the stores, which may start later.
+// open creates a process and starts the parts that all roles share: connections, the admin listener and the maintenance. The stores
+// (Postgres, Redis) may start later.
 func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *process, err error) {
 	p := &process{role: role, registry: monitoring.NewRegistry(version, role)}
 	p.lines = monitoring.NewLines(stderr, p.registry)
@@ -178,7 +178,7 @@ func (p *process) connect() (err error) {
 	return p.store.RefuseMovedClock(context.Background())
 }
 
-// unlimitedTaskTime is asynq's limit for handlers in a test bed: while the clock is frozen, a job may take any time.
+// unlimitedTaskTime is asynq's time limit of a task in a test bed. With a frozen clock, a job may run for any time.
 const unlimitedTaskTime = 10 * 365 * 24 * time.Hour
 
 func (p *process) startTracing() error {
@@ -195,8 +195,7 @@ func (p *process) startTracing() error {
 	return p.parts.Start(context.Background(), lifecycle.Part{Name: "traces", Stop: flush, Grace: closeGrace})
 }
 
-// listen opens the public listener of api and dev, and completes the public URL. Other roles that send URLs of the API need
-// FORGERUN_PUBLIC_URL.
+// listen opens the listener of api and dev. If no public URL is set, it sets one with the address of the listener.
 func listen(cfg *Config, role string) (net.Listener, error) {
 	var l net.Listener
 	addr := cfg.HTTPAddr
@@ -236,7 +235,8 @@ func (p *process) newMaintenance() *maintenance.Maintenance {
 	})
 }
 
-// newJobs returns the use cases of jobs. admission is nil for operators. If hub is nil, requests cannot wait for a job's next state.
+// newJobs returns the service that creates and changes jobs. A nil admission means no limits, as for operators. If hub is nil, requests
+// cannot wait for a job's next state.
 func (p *process) newJobs(admission *jobs.Admission, hub *events.Hub) *jobs.Service {
 	return jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
 		Store: p.store, Queue: p.notifier, Targets: p.guard().Check, Receivers: p.subscribers.Webhooks, Progress: p.queue.Progress,
@@ -248,7 +248,7 @@ func (p *process) admission(pauses func() job.Pauses) *jobs.Admission {
 	return &jobs.Admission{Pauses: pauses, Capacity: p.capacity, Storage: p.storage.AllowUnits, ProvenCallbacks: p.cfg.WebhookChallenge}
 }
 
-// loop returns a part that runs f. Its grace period is long enough for a last statement in Postgres.
+// loop returns a part that runs f. When it stops, f has enough time to finish a statement in Postgres.
 func (p *process) loop(name string, f func(context.Context)) lifecycle.Part {
 	part := lifecycle.Loop(name, f)
 	part.Grace = p.cfg.DBTimeout + closeGrace

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// dieWithTest makes the kernel kill a process, even a paused one, when the test binary is killed.
+// dieWithTest makes the kernel kill a process when the test binary is killed, even if the process is paused.
 func dieWithTest() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

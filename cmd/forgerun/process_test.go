@@ -18,7 +18,6 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// proc is killed when the test ends.
 type proc struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -29,8 +28,8 @@ type proc struct {
 	paused bool
 }
 
-// startProc runs the program with these environment variables and no others. When the process ends, startProc checks that there was no data
-// race, and that every log line is a JSON object without secrets.
+// startProc runs the program with these environment variables and no others. When the process ends, it checks the log: no data race, only
+// JSON objects, no secrets.
 func startProc(t *testing.T, env map[string]string, secrets func() []string, args ...string) *proc {
 	t.Helper()
 	return startProgram(t, testkit.Program(t, "forgerun"), env, secrets, args...)
@@ -186,7 +185,7 @@ func (p *proc) admin(path string) (status int, body string) {
 	return response.StatusCode, string(text)
 }
 
-// metric returns the value of a sample, such as fenced_writes_total{operation="finish"}; 0 if it is absent.
+// metric returns the value of a series, or 0 if there is none. sample is like fenced_writes_total{operation="finish"}.
 func (p *proc) metric(sample string) float64 {
 	p.t.Helper()
 	_, body := p.admin("/metrics")
@@ -196,7 +195,7 @@ func (p *proc) metric(sample string) float64 {
 	return n
 }
 
-// tail returns the end of an output, without lines about normal operation.
+// tail returns the last 40 lines of an output, without lines about normal operation.
 func tail(o *testkit.Output) string {
 	const lines = 40
 	var kept []string
@@ -213,7 +212,7 @@ var (
 	eventually = testkit.Eventually
 )
 
-// Values of later environments win.
+// merge joins the environments. The last value of a variable counts.
 func merge(envs ...map[string]string) map[string]string {
 	all := map[string]string{}
 	for _, env := range envs {

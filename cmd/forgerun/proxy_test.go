@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lossyProxy is a relay to Postgres. It can lose the response to one statement: the statement commits, then both connections break before
-// the process gets the response.
+// lossyProxy is a relay to Postgres. It can lose one response: the statement commits, but the connections break before the response
+// arrives.
 type lossyProxy struct {
 	relay
 	lose atomic.Pointer[execution] // nil: lose no response
@@ -34,8 +34,7 @@ func newLossyProxy(t *testing.T, databaseURL string) *lossyProxy {
 	return p
 }
 
-// loseAnswerTo makes the proxy lose the response to the next statement with this text and argument. The returned function waits until
-// that is done.
+// loseAnswerTo makes the proxy lose the response to the next statement with this text and argument. wait waits until the response is lost.
 func (p *lossyProxy) loseAnswerTo(statement, argument string) (wait func(*testing.T)) {
 	e := &execution{statement: statement, argument: argument}
 	p.lose.Store(e)
@@ -45,14 +44,14 @@ func (p *lossyProxy) loseAnswerTo(statement, argument string) (wait func(*testin
 	}
 }
 
-// take reports whether this response must be lost. It returns true only once.
+// take returns the planned loss if this statement matches it, and clears the plan. It returns true only once.
 func (p *lossyProxy) take(sql string, arguments [][]byte) (e *execution, ok bool) {
 	e = p.lose.Load()
 	return e, e != nil && strings.Contains(sql, e.statement) && bytes.Contains(bytes.Join(arguments, nil), []byte(e.argument)) &&
 		p.lose.CompareAndSwap(e, nil)
 }
 
-// If a response must be lost, forward waits until the server is ready again, and ends.
+// forward copies messages both ways. To lose a response, it waits for the statement's end and returns.
 func (p *lossyProxy) forward(client, server net.Conn) {
 	fromClient, fromServer := pgproto3.NewBackend(client, client), pgproto3.NewFrontend(server, server)
 	startup, err := fromClient.ReceiveStartupMessage()
@@ -91,15 +90,15 @@ func (p *lossyProxy) forward(client, server net.Conn) {
 			return
 		default:
 		}
-		if err != nil || fromClient.SetAuthType(fromServer.GetAuthType()) != nil { // the parser of the client's next message needs the auth type
+		if err != nil || fromClient.SetAuthType(fromServer.GetAuthType()) != nil { // pgproto3 needs it for the next message
 			return
 		}
 		fromClient.Send(message)
 	}
 }
 
-// relay is a proxy between a process and a server. When it is cut, all connections break, and new ones are refused. When it is stalled, no
-// data passes and connections stay open, as when packets are dropped.
+// relay is a proxy between a process and a server. When it is cut, all connections break, and new ones are refused. When it is stalled,
+// connections stay open but carry no data, like a network that drops packets.
 type relay struct {
 	address, server string
 	join            func(client, server net.Conn) // copies data until one side ends

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// losses are ways in which evictions, operators or other programs can damage the queue.
+// losses are kinds of damage to the queue in Redis, as by evictions, operators or other programs.
 var losses = map[string]func(r lossy){
 	"FLUSHALL":              func(r lossy) { r.do("FLUSHALL") },
 	"list deleted":          func(r lossy) { r.do("DEL", r.key("pending")) },
@@ -70,7 +70,7 @@ func TestJobsSurviveQueueLoss(t *testing.T) {
 	}
 }
 
-// A running worker continues even if the list becomes another type of value.
+// A worker continues even if the queue's list in Redis becomes another type of value.
 func TestQueueIsDamagedUnderAWorker(t *testing.T) {
 	s, api, u := newWorking(t)
 	s.await("SUCCEEDED", u.submit(api, execute("PAYLOAD_SMALL")))

@@ -24,11 +24,11 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// readyPatience is the time limit of the readiness checks. Load balancers wait only a few seconds.
+// Ready checks for at most readyPatience, because load balancers wait only a few seconds.
 const readyPatience = time.Second
 
-// Ready reports whether the process is ready, and its problems. Only roles that take tasks from a queue need Redis: the API accepts jobs
-// without it.
+// Ready returns whether the process is ready, with its problems. Workers and deliverers need Redis. The API does not: it accepts jobs
+// without Redis.
 func (p *process) Ready(ctx context.Context) site.Readiness {
 	r := site.Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok", "migrations": "ok", "redis": "ok"}}
 	ctx, cancel := context.WithTimeout(ctx, readyPatience)
@@ -81,7 +81,7 @@ func (p *process) Ready(ctx context.Context) site.Readiness {
 	return r
 }
 
-// allPauses combines the operators' pauses with a pause of the queue in Redis.
+// allPauses returns the operators' pauses. A pause of the jobs queue in Redis (by asynq's tools) counts as a pause of all jobs.
 type allPauses struct{ *process }
 
 func (s allPauses) Now() job.Pauses {
@@ -92,7 +92,8 @@ func (s allPauses) Now() job.Pauses {
 	return now
 }
 
-// queuesOf returns the queues that the process needs. In a Redis cluster they may be on different servers.
+// queuesOf returns the queues that the process needs. The process checks each of them, because in a Redis Cluster they can be on different
+// servers.
 func (p *process) queuesOf() []string {
 	switch p.role {
 	case "worker":
@@ -103,7 +104,7 @@ func (p *process) queuesOf() []string {
 	return redisconn.Queues
 }
 
-// Without an address, the part does nothing.
+// adminPart returns the part that serves the admin listener. Without an admin address, it does nothing.
 func (p *process) adminPart() lifecycle.Part {
 	if p.cfg.AdminAddr == "" {
 		return lifecycle.Part{}
@@ -152,8 +153,8 @@ func (p *process) source(r *http.Request) netip.Addr {
 	return conn.Source(p.cfg.Network.TrustedProxies.Client(addr.Addr(), r.Header.Values("X-Forwarded-For")...))
 }
 
-// hosts returns the check of Host headers that prevents DNS rebinding. Only dev's loopback listeners and listeners without a token need it.
-// A nil check allows all hosts.
+// hosts returns the function that checks Host headers, against DNS rebinding. Only listeners without a token, and dev's listeners on
+// loopback, need this. A nil check allows all hosts.
 func (p *process) hosts(addr string, guarded bool) func(string) bool {
 	if p.role == "dev" && onLoopback(addr) || !guarded {
 		return localhosts.Only(p.cfg.PublicURL)

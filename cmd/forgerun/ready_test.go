@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// A worker is unready if Redis answers but refuses writes. If Redis may evict tasks, the worker reports this, but stays ready.
+// A worker is unready if Redis answers but refuses writes. If Redis may evict tasks, the worker stays ready and reports the problem.
 func TestReadinessFollowsRedisMemory(t *testing.T) {
 	s := newStack(t)
 	api, worker := s.startAPI(), s.startWorker()
@@ -41,7 +41,7 @@ func TestReadinessFollowsRedisMemory(t *testing.T) {
 	require.Contains(t, report, "allkeys-lru")
 }
 
-// Unauthenticated connections that never finish their request do not block health checks, scrapes and operators.
+// Many connections with unfinished requests do not block health checks, scrapes or operators.
 func TestUnauthenticatedConnectionsDoNotLockTheAdminListener(t *testing.T) {
 	const token = "an-operators-long-token"
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": token})
@@ -65,7 +65,7 @@ func TestUnauthenticatedConnectionsDoNotLockTheAdminListener(t *testing.T) {
 	require.Equal(t, http.StatusOK, list.status, list.body)
 }
 
-// The admin listener refuses requests with ambiguous framing, which would allow request smuggling.
+// The admin listener refuses requests with an ambiguous length, because they allow request smuggling.
 func TestFramingAtTheAdminListener(t *testing.T) {
 	worker := newStack(t, nil).startWorker()
 	host := strings.TrimPrefix(worker.adminURL(), "http://")
@@ -89,7 +89,7 @@ func TestFramingAtTheAdminListener(t *testing.T) {
 	}
 }
 
-// An api is ready while it can accept submissions, even if other tables are locked.
+// Locks on tables that submissions do not need leave the api ready.
 func TestReadinessWhileOtherTablesAreLocked(t *testing.T) {
 	s, api, u := newService(t)
 	ready := func() bool { return u.call(api, "GET", "/readyz", "").status == http.StatusOK }
@@ -103,7 +103,7 @@ func TestReadinessWhileOtherTablesAreLocked(t *testing.T) {
 	eventually(t, "ready while they are locked", ready)
 }
 
-// After asynq's tools pause the queues in Redis, clients and operators see why jobs wait, and how to resume.
+// If asynq's tools pause the queues, clients and operators see the reason and how to resume.
 func TestQueuesPausedInRedis(t *testing.T) {
 	s, api, u := newDelivering(t)
 	received := u.receive(api, nil)

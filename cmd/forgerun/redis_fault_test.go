@@ -25,7 +25,7 @@ func (s *stack) awaitRelayed(ids []string) {
 	})
 }
 
-// FLUSHALL may take so long that all jobs have ended. Then the test submits more jobs.
+// All jobs may have ended before FLUSHALL. Then the test submits more jobs.
 func TestFlushAllWhileJobsRun(t *testing.T) {
 	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "0.02"}) // PAYLOAD_SMALL takes 40 ms
 	var ids []string
@@ -137,7 +137,7 @@ func TestRedisAwayWhileJobsRun(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Every task is delivered three times and out of order, and tasks of deferred jobs are delivered too early.
+// The test delivers each task three times and out of order. Tasks of deferred jobs come too early.
 func TestTasksDuplicatedReorderedAndEarly(t *testing.T) {
 	s, api, u := newService(t)
 	ids := u.submitMany(api, 50, execute("PAYLOAD_SMALL"))

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// startRole starts the parts of a role. failed delivers fatal errors of the role. A nil channel delivers none.
+// startRole starts the parts of a role. A fatal error of the running role is sent on `failed`, which may be nil.
 type startRole func(*process, context.Context) (failed <-chan error, err error)
 
 func (p *program) roleCommand(role, short string, start startRole) *cobra.Command {
@@ -48,7 +48,7 @@ func (p *program) roleCommand(role, short string, start startRole) *cobra.Comman
 	return c
 }
 
-// withPort returns an address with another port; the default host is loopback.
+// withPort replaces the port of an address. Without a host, it uses 127.0.0.1.
 func withPort(address string, port int) string {
 	host, _, err := net.SplitHostPort(address)
 	if address == "" || err != nil {
@@ -62,16 +62,16 @@ func (p *program) runRole(ctx context.Context, role string, run func(context.Con
 	if err != nil {
 		return &command.Exit{Code: command.WrongUsage, Err: err}
 	}
-	if term.IsTerminal(p.stdout) { // both outputs must be terminals: a file must not contain redrawn lines
+	if term.IsTerminal(p.stdout) { // show progress only if both outputs are terminals: a file must not get redrawn lines
 		cfg.Screen = term.Of(p.stderr, p.getenv)
 	}
-	// With Notify, a write to a pipe without a reader returns an error instead of ending the process. Unlike signal.Ignore, this does not
-	// affect child processes.
+	// Without this, SIGPIPE ends the process when it writes to a pipe without a reader. Unlike signal.Ignore, this does not affect child
+	// processes.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return run(ctx, cfg)
 }
 
-// serve returns no error if ctx ends during the start.
+// serve runs a role until ctx ends. If ctx ends during the start, that is no error.
 func (p *program) serve(ctx context.Context, cfg Config, role string, start startRole) error {
 	running, err := open(cfg, role, unknownVariables(p.environ), p.stderr)
 	if err != nil {

@@ -45,8 +45,8 @@ func benchRunner(b *testing.B) (*schedules.Runner, *pgxpool.Pool) {
 	return schedules.NewRunner(store, service, metrics, log), db
 }
 
-// BenchmarkSchedulesDueAtOnce reports the seconds until 10,000 schedules with the same due time have their jobs. The promise is at most two
-// seconds (docs/explanation/performance.md).
+// BenchmarkSchedulesDueAtOnce measures how long it takes to create the jobs of 10,000 schedules due at the same time. The promise is at
+// most two seconds (docs/explanation/performance.md).
 func BenchmarkSchedulesDueAtOnce(b *testing.B) {
 	const n = 10_000
 	runner, db := benchRunner(b)

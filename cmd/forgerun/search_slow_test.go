@@ -21,7 +21,7 @@ import (
 
 const planted = "testdata/planted/"
 
-// plantedClient is a client with mistakes. No mistake appears after a single fault.
+// plantedClient is a client with mistakes. Each mistake needs at least two faults to show.
 type plantedClient struct {
 	flags, command []string
 	mistakes       map[string]plantedMistake
@@ -63,7 +63,7 @@ func plantedClients(t *testing.T) map[string]plantedClient {
 	}
 }
 
-// The search finds each mistake, with at most one fault more than needed.
+// The search finds each mistake with a plan that has at most one unnecessary fault.
 func TestSearchFindsPlantedMistakes(t *testing.T) {
 	for name, client := range plantedClients(t) {
 		for mistake, m := range client.mistakes {
@@ -82,7 +82,7 @@ func TestSearchFindsPlantedMistakes(t *testing.T) {
 	}
 }
 
-// Without a mistake, the search finds nothing in the same clients.
+// If the mistakes are switched off, the search finds nothing in these clients.
 func TestSearchBlamesNoCorrectClient(t *testing.T) {
 	for name, client := range plantedClients(t) {
 		for seed := 1; seed <= seeds(); seed++ {

@@ -39,14 +39,13 @@ func (c *Config) newLogger(w io.Writer) (*slog.Logger, error) {
 	return slog.New(h), nil
 }
 
-// lineWriter serializes writes, so that lines do not mix.
 type lineWriter struct {
 	mu sync.Mutex
 	w  io.Writer
 }
 
-// shortHandler passes all records to another handler. It writes a short line for warnings, ended jobs, failed deliveries (first and last
-// try) and the wait at shutdown.
+// shortHandler passes all records to another handler. For people, it also writes a short line for warnings, ended jobs, failed deliveries
+// and the wait at shutdown.
 type shortHandler struct {
 	out   *lineWriter
 	style term.Style
@@ -115,7 +114,7 @@ func count(n, of string) string {
 	return n + " " + of + "s"
 }
 
-// Values from clients are quoted.
+// warning formats a warning or error with its attributes. Values are quoted, because some come from clients.
 func (h *shortHandler) warning(r slog.Record, attrs map[string]string) string {
 	label := h.style.Paint(term.Warn, "WARN     ")
 	if r.Level >= slog.LevelError {

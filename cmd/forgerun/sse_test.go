@@ -18,7 +18,7 @@ type frame struct{ id, event, data string }
 
 func (f frame) text(path string) string { return answer{body: f.data}.text(path) }
 
-// eventStream reads one SSE response. frames is closed when the stream ends.
+// eventStream reads one SSE response. The channel `frames` is closed at the end of the stream.
 type eventStream struct {
 	t      *testing.T
 	path   string
@@ -85,7 +85,7 @@ func (e *eventStream) read(ctx context.Context, response *http.Response) {
 	}
 }
 
-// next checks the frame against the document. ok is false at the end of the stream.
+// next returns the next frame after checking it against the AsyncAPI document. ok is false at the end of the stream.
 func (e *eventStream) next() (f frame, ok bool) {
 	e.t.Helper()
 	select {

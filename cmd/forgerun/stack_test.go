@@ -42,14 +42,15 @@ type stack struct {
 	secrets  []string        // API keys and other values that no log may contain
 }
 
-// newStack marks the test as parallel and returns a stack on the shared Postgres server. Jobs take no time unless environment changes that.
+// newStack marks the test as parallel and returns a stack on the shared Postgres server. Jobs end immediately, unless `environment` sets
+// FORGERUN_TIME_SCALE.
 func newStack(t *testing.T, environment ...env) *stack {
 	t.Helper()
 	t.Parallel()
 	return newStackOn(t, repotest.URL(t), environment...)
 }
 
-// newStackWithPostgres is like newStack, with its own Postgres server and defaultTimeout.
+// newStackWithPostgres is like newStack, but starts a Postgres server for this stack and sets defaultTimeout.
 func newStackWithPostgres(t *testing.T, environment ...env) (*stack, *local.Postgres) {
 	t.Helper()
 	t.Parallel()
@@ -119,7 +120,7 @@ func openPool(t *testing.T, url string) *pgxpool.Pool {
 	return db
 }
 
-// tempDir returns a folder that the servers' account may enter, unlike t.TempDir.
+// tempDir returns a folder that Postgres and Redis may enter as an unprivileged user.
 func tempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := local.MkdirTemp("", "forgerun-test-")
@@ -168,8 +169,8 @@ func (p *proc) waitAPI() {
 	p.url = "http://" + p.logged("api listening")["address"].(string)
 }
 
-// startLeader starts an api process and waits until it leads the maintenance. If the last leader was killed, this takes until its lease
-// ends.
+// startLeader starts an api process and waits until it leads the maintenance. After a kill, this takes until the lease of the killed
+// leader ends.
 func (s *stack) startLeader(environment ...env) *proc {
 	s.t.Helper()
 	p := s.startAPI(environment...)
@@ -189,7 +190,7 @@ func (p *proc) workerID() string {
 	return p.logged("worker registered")["worker_id"].(string)
 }
 
-// defaultTimeout is for tests in which Postgres hangs.
+// defaultTimeout restores the default of FORGERUN_DB_TIMEOUT, for tests in which Postgres hangs.
 var defaultTimeout = env{"FORGERUN_DB_TIMEOUT": "5s"}
 
 // quickLease lets the leader detect a dead worker soon.
@@ -266,7 +267,7 @@ func (s *stack) await(state string, ids ...string) {
 	eventually(s.t, "jobs in "+state, func() bool { return s.countJobs(ids, state) == len(ids) })
 }
 
-// ended is an SQL condition for jobs that are final and have no automatic retry left.
+// ended is an SQL condition: the job is final and will not be retried automatically.
 const ended = `finished_at IS NOT NULL AND NOT (state = 'FAILED' AND auto_retry AND failure_retryable AND attempt < max_attempts)`
 
 func (s *stack) awaitCount(what string, n int, sql string, args ...any) {
@@ -281,7 +282,8 @@ func (s *stack) awaitFinal(ids ...string) {
 	})
 }
 
-// gate blocks every transition to a state until it is opened. Statements wait until the gate opens or their timeout ends.
+// gate makes statements wait that change a job to a given state, until open is called. Statements wait until the gate opens or their
+// timeout ends.
 type gate struct{ open func() }
 
 func (s *stack) closeGate(state string) gate {

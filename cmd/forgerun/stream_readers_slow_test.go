@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Common SSE libraries miss no event when an api restarts, even if they have received none yet.
+// With common SSE libraries, a client misses no event when an api restarts, even before its first event.
 func TestReadersOfStreamsMissNothing(t *testing.T) {
 	s := newStack(t)
 	other := s.startLeader()
@@ -76,7 +76,7 @@ func lines(s *bufio.Scanner) <-chan string {
 	return all
 }
 
-// following returns the names of the next n events. It skips position events only if n is more than 1.
+// following returns the names of the next n events. With n == 1 it also returns a position event, otherwise it skips these.
 func following(t *testing.T, names <-chan string, n int) (all []string) {
 	t.Helper()
 	for len(all) < n {

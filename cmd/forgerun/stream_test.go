@@ -50,8 +50,8 @@ func (s *stack) recorded() map[string][]string {
 	return jobs
 }
 
-// A client reads all its events while jobs run, are canceled and are retried in parallel, and Redis dies. Its connection is cut repeatedly,
-// and it resumes at another process. It sees each event once, and the events of each job in order.
+// A client reads its event stream while jobs run, are canceled and retried, and Redis dies. Its connection is cut again and again. Each
+// time it continues at the other api. It sees each event once, and the events of each job in order.
 func TestClientStreamMissesAndRepeatsNothing(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.01"})
 	apis := []*proc{s.startLeader(), s.startAPI()}
@@ -90,7 +90,7 @@ func TestClientStreamMissesAndRepeatsNothing(t *testing.T) {
 		written.Store(true)
 	}()
 	var frames []frame
-	complete := func() bool { // all jobs have ended for good, and the client has read every event
+	complete := func() bool { // all jobs have ended without further retries, and the client has read all events
 		return written.Load() && s.count(`SELECT count(*) FROM jobs WHERE client_id = $1 AND `+ended, u.id) == jobs &&
 			len(frames) >= s.count(`SELECT count(*) FROM events WHERE client_id = $1`, u.id)
 	}
@@ -139,7 +139,7 @@ func TestStreamsAndWaitsGoOnWithoutRedis(t *testing.T) {
 	go func() { waiting <- u.call(api, "GET", "/v1/jobs/"+id, "", "Prefer", "wait=30") }()
 	require.Equal(t, http.StatusOK, u.call(api, "POST", "/v1/jobs/"+id+"/cancel", "").status)
 	require.Equal(t, []string{"job-canceled"}, frameNames(stream.rest()))
-	all.until("job-canceled") // the stream of all events may begin with slightly older events
+	all.until("job-canceled") // the client's stream may first repeat events from just before its start
 	a := <-waiting
 	require.Equal(t, "CANCELED", a.text("state"), a.body)
 	s.checkInvariants()

@@ -31,8 +31,8 @@ func clientStyles(t *testing.T) map[string][]string {
 	return commands
 }
 
-// TestCorrectStylesAreNotBlamed runs clients that follow the documentation in different ways; none breaks a rule. The clients of one
-// profile and seed run at the same time, because they mostly wait.
+// No correct client breaks a rule, under any fault profile. Clients with the same profile and seed run in parallel, because they mostly
+// wait.
 func TestCorrectStylesAreNotBlamed(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed, env{"FORGERUN_TIME_SCALE": "1", "FORGERUN_WORKER_CONCURRENCY": "32"})
 	commands := clientStyles(t)
@@ -68,7 +68,7 @@ func (s *stack) requireBlameless(t *testing.T, api *proc, style string, command 
 	require.True(t, learned || err != nil, "%s\n%+v", said, v)
 }
 
-// requireEnded requires that a correct client succeeds, unless the profile refuses some requests permanently.
+// requireEnded checks that the client succeeded. It may fail if the profile refuses some requests permanently.
 func requireEnded(t *testing.T, profile fault.Profile, said string, err error) {
 	t.Helper()
 	if exit := (&exec.ExitError{}); profile.MayGiveUp() && errors.As(err, &exit) && exit.ExitCode() == 1 {

@@ -47,8 +47,8 @@ func customAt(at time.Time) string {
 		at.UTC().Format(time.RFC3339Nano))
 }
 
-// A frozen clock is frozen in all processes. When a move of the clock returns, all jobs that became due are QUEUED, with their due time.
-// The clock survives a restart. A process without the test bed refuses to start if the clock was moved.
+// A frozen clock is frozen in all processes. After a request that moves the clock, all jobs that became due are QUEUED. Their due time is
+// kept. The clock survives a restart. A process without the test bed refuses to start if the clock was moved.
 func TestClockMoves(t *testing.T) {
 	s, api, u := newService(t, testBed)
 	require.False(t, u.clock(api).Frozen)
@@ -110,8 +110,8 @@ func TestClockMoves(t *testing.T) {
 	require.Contains(t, stranger.log.String(), "FORGERUN_TESTBED=true")
 }
 
-// Everything scheduled follows the clock: jobs, time limits, backoffs, retries and expiry. After a jump, every due step still runs, and
-// each event has its own time.
+// After a jump of the clock, deferred jobs, time limits, backoffs, retries and expiry happen as due. Several steps that a jump made due
+// all run, and their events have different times.
 func TestScheduledWorkFollowsTheClock(t *testing.T) {
 	s := newStack(t, testBed, env{
 		"FORGERUN_RETRY_BACKOFF_BASE": "10m", "FORGERUN_RETRY_BACKOFF_MAX": "10m", "FORGERUN_MAX_RUNTIME": "60m",

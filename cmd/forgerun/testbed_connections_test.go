@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Faults end a connection on the socket, before or after the request is executed, as documented.
+// Faults close a connection before or after the request is executed, as documented.
 func TestConnectionsEnd(t *testing.T) {
 	_, api, u := newService(t, withTestbed)
 	transport := &http.Transport{}

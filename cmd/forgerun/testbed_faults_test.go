@@ -105,7 +105,8 @@ func TestFaultsOfStreams(t *testing.T) {
 	}
 }
 
-// A rule with "same" affects only one request and its repetitions, in all processes. The key, the body or the URL identifies the request.
+// A fault rule with "same" affects one request and its repetitions, in all processes. A request is recognized by its idempotency key, or
+// else by its body or URL.
 func TestFaultsOfOneRequest(t *testing.T) {
 	s := newStack(t, withTestbed)
 	first, second := s.startLeader(), s.startAPI()
@@ -137,7 +138,7 @@ func TestFaultsOfOneRequest(t *testing.T) {
 		require.Equal(t, want.status, r.StatusCode)
 	}
 	kept := u.call(second, "GET", "/v1/testbed/faults", "").value("data").([]any)
-	for i, seen := range []int{3, 4, 3} { // a rule counts all requests until it has chosen one; then it counts only repetitions of this one
+	for i, seen := range []int{3, 4, 3} { // a rule counts all requests until it has chosen one, then only its repetitions
 		rule := kept[i].(map[string]any)
 		require.InDelta(t, 2, rule["applied"], 0, "%v", rule)
 		require.InDelta(t, seen, rule["seen"], 0, "%v", rule)
@@ -209,7 +210,7 @@ func (u *user) run(t *testing.T, url string, command []string) (said string, end
 	return string(out), err
 }
 
-// The Go example, which uses the client library, breaks no rule. With -tags slow, all examples and libraries are judged under all profiles.
+// The Go example, which uses the client library, breaks no rule.
 func TestClientLibraryBreaksNoRule(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed)
 	program := filepath.Join(t.TempDir(), "client")

@@ -24,8 +24,8 @@ func (u *user) fixtures(api *proc, body string, headers ...string) made {
 	return parsed[made](u.s.t, u.expect(api, http.StatusCreated, "POST", "/v1/testbed/fixtures", body, headers...).body)
 }
 
-// requireViolations sends a request with the body fmt.Sprintf(format, key) for each entry of pointers. The response must report a violation
-// at the entry's JSON pointer.
+// For each key of `pointers`, requireViolations puts the key into `format` and sends that body. The response must name the JSON Pointer
+// that is the key's value.
 func (u *user) requireViolations(api *proc, method, path, format string, pointers map[string]string) {
 	u.s.t.Helper()
 	for part, pointer := range pointers {
@@ -35,7 +35,7 @@ func (u *user) requireViolations(api *proc, method, path, format string, pointer
 	}
 }
 
-// Each job is in the requested state with a consistent log, and repeating the request returns the same jobs.
+// The service creates each job in the requested state, with matching events.
 func TestFixtures(t *testing.T) {
 	s, api, u := newWorking(t, withTestbed, env{"FORGERUN_TIME_SCALE": "1", "FORGERUN_MAX_RETRIES": "2"})
 	const body = `{"jobs":[{"state":"scheduled"},{"state":"running","progress":40},
@@ -116,7 +116,8 @@ func TestReset(t *testing.T) {
 	s.checkInvariants()
 }
 
-// verifying returns the handler of a correct receiver. It accepts exactly the deliveries that the service signed, including repetitions.
+// verifying returns the handler of a correct receiver. It accepts all deliveries that the service signed, also repeated ones, and no
+// others.
 func verifying(c *client.Client, secret string) func(received, http.ResponseWriter, *http.Request) {
 	keys := c.Directory().Key
 	return func(d received, w http.ResponseWriter, _ *http.Request) {
@@ -132,7 +133,7 @@ func verifying(c *client.Client, secret string) func(received, http.ResponseWrit
 	}
 }
 
-// deliveryFaults contains each fault of deliveries once, in the first ten attempts.
+// deliveryFaults applies each kind of delivery fault to one of the first ten attempts.
 const deliveryFaults = `[{"match":{"operation":"delivery","nth":1},"effect":{"tamper":"body"}},
 	{"match":{"operation":"delivery","nth":2},"effect":{"tamper":"signature"}},
 	{"match":{"operation":"delivery","nth":3},"effect":{"tamper":"timestamp"}},
@@ -155,7 +156,7 @@ var badDeliveryFaults = map[string]string{
 	`{"match":{"operation":"delivery"},"effect":{"unfinished":true}}`:        "/0/effect",
 }
 
-// A correct receiver gets each delivery in spite of all faults, and breaks no rule.
+// Even with all delivery faults, a correct receiver gets each delivery and breaks no rule.
 func TestDisturbedDeliveries(t *testing.T) {
 	s, api, u := newDelivering(t, withTestbed)
 	u.requireViolations(api, "PUT", "/v1/testbed/faults", `[%s]`, badDeliveryFaults)

@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// A session with the maximum number of requests, about a thousand jobs, needs at most 200 MB while it runs and is judged.
+// A session with the maximum number of requests needs at most 200 MB of memory, also while it is judged.
 func TestLargeSessionIsJudged(t *testing.T) {
 	s, api, u := newWorking(t, withTestbed)
 	session := u.startSession(api, "")

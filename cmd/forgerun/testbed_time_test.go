@@ -67,7 +67,7 @@ func TestTimeoutsUseRealTime(t *testing.T) {
 	}
 }
 
-// The verdict measures in real time. A jump of the clock past a job's end does not count as waiting time of the client.
+// The verdict measures in real time. If the clock jumps past a job's end, the client is not blamed for the time in between.
 func TestVerdictIsInRealTime(t *testing.T) {
 	s, api, u := newWorking(t, testBed)
 	session := u.startSession(api, `{"rules":["outcome-learned","key-renewal"]}`)

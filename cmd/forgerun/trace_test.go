@@ -92,7 +92,7 @@ func (c *collector) all() []span {
 	return all
 }
 
-// paths groups the spans of a trace by their path from the root, such as "api POST /v1/jobs > api submit job".
+// paths returns the spans of a trace by path: the names from the root to the span, joined with " > ".
 func (c *collector) paths(trace string) map[string][]span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,8 +116,8 @@ func (c *collector) paths(trace string) map[string][]span {
 	return found
 }
 
-// requireTree waits until the trace has a span at each of these paths, and returns the spans by path. If the relay enqueues the job first,
-// the task's spans have the request as parent. requireTree accepts this.
+// requireTree waits until the trace has a span at each of these paths, and returns the spans by path. A task that the relay enqueues has
+// its spans directly below the request. requireTree accepts this, too.
 func (c *collector) requireTree(trace string, paths ...string) (found map[string][]span) {
 	c.t.Helper()
 	missing := func() (left []string) {
@@ -160,7 +160,6 @@ func newTrace() (id, header string) {
 	return id, "00-" + id + "-00f067aa0ba902b7-01"
 }
 
-// Paths of spans below a request.
 const (
 	enqueued  = " > api enqueue job"
 	processed = enqueued + " > worker process job"
@@ -176,7 +175,8 @@ func attemptBelow(request string) []string {
 	}
 }
 
-// One trace contains the submission, the queue, the worker and the webhook, over three processes. The receiver can continue it.
+// One trace contains the submission, the queue, the worker and the webhook, over three processes. The delivery has a traceparent, so the
+// receiver can continue the trace.
 func TestTraceOfAJob(t *testing.T) {
 	c := newCollector(t)
 	s, api, u := newDelivering(t, c.env)
@@ -234,7 +234,7 @@ func TestTraceSurvivesRepairs(t *testing.T) {
 
 func TestShutdownSendsLastSpans(t *testing.T) {
 	c := newCollector(t)
-	s := newStack(t, c.env, env{"OTEL_BSP_SCHEDULE_DELAY": "600000"}) // ten minutes: only a shutdown sends spans during the test
+	s := newStack(t, c.env, env{"OTEL_BSP_SCHEDULE_DELAY": "600000"}) // ten minutes, so only a shutdown sends spans
 	api := s.startAPI()
 	u := s.newUser(api)
 	last, header := newTrace()

@@ -18,14 +18,14 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// release is a program with the newest schema that it knows.
+// release is a program file and the version of its newest migration.
 type release struct {
 	program string
 	schema  int
 }
 
-// releases returns the newest tagged release and the program of the working tree. If there is no tag, before is the working tree's program,
-// and next is the same program with one more migration.
+// releases returns the newest tagged release and the program of the working tree. Without a tag, `before` is the working tree, and `next`
+// is the working tree with one more migration.
 func releases(t *testing.T) (before, next release) {
 	t.Helper()
 	tree := release{testkit.Program(t, "forgerun"), migrationsIn(t, "../..")}
@@ -109,7 +109,7 @@ func (s *stack) migrate(r release, version int, arguments ...string) {
 	require.Contains(s.t, p.stdout.String(), fmt.Sprintf("The schema is at version %d.", version))
 }
 
-// awaitWork waits until each installation has ended 100 more attempts and 100 more events have been delivered.
+// awaitWork waits until each installation's worker has ended 100 attempts and 100 events are delivered.
 func (s *stack) awaitWork(what string, installations ...installation) {
 	s.t.Helper()
 	const enough = 100
@@ -144,12 +144,12 @@ func (i installation) stopAll() {
 }
 
 // Under load, the schema is migrated while processes of the old release run. Processes of the next release start, and the old ones stop.
-// Then all steps are reverted, including the schema. No request is refused, and no job is lost.
+// Then the upgrade is undone: the old release runs again, and the schema is migrated back. No request is refused, and no job is lost.
 func TestUpgradeUnderLoadAndBack(t *testing.T) {
 	t.Parallel()
 	before, next := releases(t)
 	s := newStackOn(t, emptyDatabase(t), hooks, env{"FORGERUN_PUBLIC_URL": "http://forgerun.test"})
-	s.http = &http.Client{Timeout: patience} // no check of responses: each release has its own document
+	s.http = &http.Client{Timeout: patience} // do not check responses, because each release has its own OpenAPI document
 	s.migrate(before, before.schema)
 	old := s.install(before)
 	u := s.newUser(old.api)

@@ -18,7 +18,7 @@ type hookQueue struct {
 
 func (s *stack) hookQueue() hookQueue { return hookQueue{s, asynq.NewInspectorFromRedisClient(s.rdb)} }
 
-// list calls read for the queue, and returns the tasks by delivery id.
+// list returns the tasks that `read` finds in the queue, by delivery id.
 func (q hookQueue) list(read func(string, ...asynq.ListOption) ([]*asynq.TaskInfo, error)) map[string]*asynq.TaskInfo {
 	q.s.t.Helper()
 	all, err := read("webhooks", asynq.PageSize(1000))
@@ -36,8 +36,8 @@ func (q hookQueue) list(read func(string, ...asynq.ListOption) ([]*asynq.TaskInf
 
 func (q hookQueue) waiting() map[string]*asynq.TaskInfo { return q.list(q.ListRetryTasks) }
 
-// awaitCounts waits until the queue's statistics agree with the database. stale returns the number of surplus tasks: the relay may create a
-// second task for a delivery.
+// awaitCounts waits until the queue's statistics agree with the database. `stale` returns how many tasks had no delivery to send. The
+// relay may create such second tasks.
 func (q hookQueue) awaitCounts(stale func() int) {
 	q.s.t.Helper()
 	var counted, rows string
@@ -56,7 +56,7 @@ func staleTasks(deliverer *proc) int {
 	return int(deliverer.metric(`delivery_tasks_handled_total{result="stale"}`))
 }
 
-// failing refuses the first attempts of each delivery, then accepts it.
+// failing answers the first `times` attempts of each delivery with 503, and later ones with 200.
 func failing(times int) func(received, http.ResponseWriter, *http.Request) {
 	return func(d received, w http.ResponseWriter, _ *http.Request) {
 		if d.nth <= times {
@@ -65,8 +65,8 @@ func failing(times int) func(received, http.ResponseWriter, *http.Request) {
 	}
 }
 
-// Waiting deliveries are tasks in the retry set, with their last error. Failed deliveries are in the archive. The counters equal the number
-// of attempts.
+// In Asynqmon, waiting deliveries are shown as retries, with their last error. Failed deliveries are in the archive. The counters equal
+// the number of attempts.
 func TestDashboardOfDeliveries(t *testing.T) {
 	s := newStack(t, hooks)
 	api, deliverer, u := s.startDelivering()
@@ -93,16 +93,16 @@ func TestDashboardOfDeliveries(t *testing.T) {
 	eventually(t, "its deliveries wait", func() bool { return len(q.list(q.ListPendingTasks)) == 3 })
 	deliverer = s.startDeliverer()
 	s.awaitDeliveries()
-	q.awaitCounts(func() int { return stale + staleTasks(deliverer) }) // the counters would also show a task that was handled twice
+	q.awaitCounts(func() int { return stale + staleTasks(deliverer) }) // the counters also show that no task was handled twice
 	s.checkInvariants()
 }
 
-// Waiting deliveries survive FLUSHALL, and are not sent earlier because of it. They can be sent at once, and are deleted with their
-// webhook.
+// Waiting deliveries survive FLUSHALL, and are not sent earlier because of it. The client can send them at once. Deleting the webhook
+// deletes them.
 func TestTasksOfWaitingDeliveries(t *testing.T) {
 	s := newStack(t, hooks, env{
 		"FORGERUN_WEBHOOK_BACKOFF_BASE": "1h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "1h",
-		"FORGERUN_WEBHOOK_TIMEOUT": "30s", // long enough that no attempt times out, because the test compares stored responses
+		"FORGERUN_WEBHOOK_TIMEOUT": "30s", // no attempt may time out, because the test compares stored responses
 	})
 	api, _, u := s.startDelivering()
 	q := s.hookQueue()

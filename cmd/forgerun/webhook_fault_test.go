@@ -34,7 +34,7 @@ func (s *stack) endClaims() {
 		SELECT delivery_id FROM deliveries WHERE claimed_until IS NOT NULL ORDER BY delivery_id FOR NO KEY UPDATE))`)
 }
 
-// awaitGone waits until Postgres has no session of this role. The last statement of a killed process may still run.
+// awaitGone waits until Postgres has no session of this role. Wait after a kill, because the process's last statement may still run.
 func (s *stack) awaitGone(role string) {
 	s.t.Helper()
 	s.awaitCount("its sessions are over", 0,
@@ -118,8 +118,7 @@ func TestRedisDownWhileDelivering(t *testing.T) {
 	s.requireAllDelivered(r, ids)
 }
 
-// Postgres crashes while deliveries are being sent. No committed delivery is lost, and deliveries whose result was not committed are
-// repeated.
+// Postgres crashes while deliveries are being sent. No committed delivery is lost. Deliveries without a stored result are sent again.
 func TestPostgresCrashWhileDelivering(t *testing.T) {
 	s, postgres := newStackWithPostgres(t, hooks)
 	api, _, u := s.startDelivering()
@@ -133,9 +132,9 @@ func TestPostgresCrashWhileDelivering(t *testing.T) {
 	s.requireAllDelivered(r, ids)
 }
 
-// The deliverer does not dial a private address, even if it was accepted at registration.
+// A deliverer never connects to a private address, even if the API accepted the URL.
 func TestPrivateAddressesAreNotCalled(t *testing.T) {
-	s, api, u := newWorking(t, hooks) // the api allows private addresses, as if DNS had named a public address at registration
+	s, api, u := newWorking(t, hooks) // simulate a name that had a public address at registration and now has a private one
 	s.startDeliverer(env{"FORGERUN_WEBHOOK_ALLOW_PRIVATE": "false"})
 	canary := u.receive(api, nil, "job.succeeded")
 	u.submitAndAwait(api, "SUCCEEDED", execute("WEBHOOK_SUCCESS", `"callback":"`+canary.url+`"`))

@@ -32,7 +32,7 @@ func (u *user) directory(api *proc) (text []byte, kids []string) {
 	return []byte(a.body), kids
 }
 
-// After a leak, only the new key is valid, and it signs at once.
+// After the command for a leaked key, only the new key is valid, and it signs at once.
 func TestLeakedSigningKey(t *testing.T) {
 	s, api, u := newDelivering(t)
 	_, leaked := u.directory(api)
@@ -66,7 +66,6 @@ func TestWrongMasterKey(t *testing.T) {
 	}
 }
 
-// Verifiers in other languages accept every delivery, and refuse tampered ones.
 // Promise: draft 5.3, 6.6, D
 func TestForeignVerifiersAcceptEveryDelivery(t *testing.T) {
 	s, api, u := newDelivering(t)
@@ -105,7 +104,7 @@ func TestForeignVerifiersAcceptEveryDelivery(t *testing.T) {
 
 const snippets = "../../docs/examples/webhooks"
 
-// captured is a received delivery, in the format that the snippets read from standard input.
+// captured is a delivery in the input format of the programs in docs/examples/webhooks.
 type captured struct {
 	Method  string            `json:"method"`
 	URL     string            `json:"url"` // as registered
@@ -125,12 +124,13 @@ type verifier struct {
 	name    string
 	missing string
 	command []string // reads a delivery and verifies it
-	// secretOnly: the command checks only the secret. It reads the body from standard input and the headers from environment variables.
+	// secretOnly: the command checks only the secret. Unlike other verifiers, it reads only the body from standard input, and headers from
+	// environment variables.
 	secretOnly bool
 }
 
-// verifiers returns the Go verifier; builds with -tags slow return all verifiers. Call require in a subtest for each verifier, because
-// require skips it if a program is missing.
+// verifiers returns the Go verifier; builds with -tags slow return all verifiers. In a subtest for each, call verifier.require, which
+// skips the subtest if a program is missing.
 var verifiers = func(t *testing.T) []verifier { return []verifier{goVerifier(t)} }
 
 func (v verifier) require(t *testing.T) {
@@ -140,8 +140,8 @@ func (v verifier) require(t *testing.T) {
 	}
 }
 
-// verify runs the verifier. It returns nil if the verifier accepts the delivery, otherwise the reason. If directory is nil, the verifier
-// gets only the secret. If secret is empty, it gets only the keys. A verifier that crashes fails the test.
+// verify runs the verifier. The error says why the verifier refused the delivery. If directory is nil, the verifier gets only the secret.
+// If secret is empty, the verifier gets only the keys. A verifier that crashes fails the test.
 func (v verifier) verify(t *testing.T, c captured, secret string, directory []byte) error {
 	t.Helper()
 	input, err := json.Marshal(c)
@@ -210,7 +210,8 @@ func TestWebhooksPageQuotesTheSnippets(t *testing.T) {
 	}
 }
 
-// tampering is a change to a valid delivery. Verifiers that use the secret (bySecret) or the key (byKey) must detect it.
+// tampering is a change to a valid delivery. bySecret: verifiers with the secret must detect it. byKey: verifiers with the keys must
+// detect it.
 type tampering struct {
 	name            string
 	of              func(*captured)

@@ -68,7 +68,7 @@ func TestWebhookSuccess(t *testing.T) {
 	s.checkInvariants()
 }
 
-// A failure is delivered as its problem document, and repeated with the same bytes.
+// The delivery of a failure is a problem document. Repetitions have the same bytes.
 // Promise: draft 5.3, 6.6, D
 // Promise: draft F.5
 func TestWebhookOfAFailure(t *testing.T) {
@@ -192,7 +192,7 @@ func requireRefused(t *testing.T, a answer, pointer, why string) {
 	require.Contains(t, found[0].(map[string]any)["detail"], why)
 }
 
-// With FORGERUN_WEBHOOK_CHALLENGE on, events go only to webhooks and callbacks that confirmed the challenge.
+// With FORGERUN_WEBHOOK_CHALLENGE, only receivers that have consented get events.
 func TestWebhookChallenge(t *testing.T) {
 	s, api, u := newDelivering(t, challenged)
 	willing, other := newReceiver(t, nil), newReceiver(t, nil)

@@ -24,7 +24,7 @@ import (
 
 func (p *process) guard() *webhook.Guard { return webhook.NewGuard(p.cfg.WebhookAllowPrivate) }
 
-// origin returns the WebHook-Request-Origin of consent requests, or "" if consent is not required.
+// origin returns the value of the WebHook-Request-Origin header, or "" if receivers need not consent.
 func (p *process) origin() string {
 	if !p.cfg.WebhookChallenge {
 		return ""
@@ -32,8 +32,8 @@ func (p *process) origin() string {
 	return webhook.Origin(p.cfg.PublicURL)
 }
 
-// newWebhooks returns the use cases of subscriptions. Without a master key no webhook can be registered. A master key that does not
-// match the stored keys stops the process.
+// newWebhooks returns the service that creates and changes webhooks. Without a master key no webhook can be registered. If the master key
+// cannot decrypt the stored signing keys, the process stops.
 func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 	d := p.webhooksDeps()
 	if p.cfg.WebhookChallenge {
@@ -66,7 +66,8 @@ func (p *process) webhooksDeps() delivery.WebhooksDeps {
 	}
 }
 
-// directoryAge is the maximum age of the cached published keys. A new key signs only ten minutes after its publication.
+// directoryAge is the maximum age of the cached published keys. Five seconds are short enough, because a new key signs ten minutes after
+// its publication.
 const directoryAge = 5 * time.Second
 
 // newDirectory returns a function that returns the published signing keys. It caches them, because anyone may request them without an API
@@ -94,7 +95,8 @@ func (p *process) newDirectory() func(context.Context) ([]byte, error) {
 	}
 }
 
-// rateWait is how long a delivery waits for the rate limit in Redis. After that, the process limits its own deliveries without Redis.
+// rateWait is how long a delivery waits for the rate limit in Redis. If Redis does not answer in time, the process applies the limit to
+// its own deliveries.
 const rateWait = 2 * time.Second
 
 // startDeliverer waits until there is a key to sign with, and begins to deliver.
@@ -144,7 +146,7 @@ func (p *process) startDeliverer(ctx context.Context) (failed <-chan error, err 
 	return nil, err
 }
 
-// untilStorageAnswers repeats an action while storage is down. It returns other errors.
+// untilStorageAnswers repeats an action while storage is down. It stops at an error that is not a *job.Error, and returns that error.
 func (p *process) untilStorageAnswers(ctx context.Context, what func(context.Context) error) error {
 	const pause = time.Second
 	for {

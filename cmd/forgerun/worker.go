@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/consumer"
 )
 
-// workerStore uses its own connection for leases, so that an exhausted pool cannot end them.
+// workerStore renews leases over a separate connection: an exhausted pool must not end leases.
 type workerStore struct {
 	*repo.Store
 	*repojobs.Leases
@@ -61,7 +61,7 @@ func (p *process) consumer(concurrency int) consumer.Config {
 	}
 }
 
-// withOwnTimeout gives the last step of a stop its own time limit, because the grace period may be over.
+// withOwnTimeout runs stop with a new time limit, because the grace period may have passed.
 func withOwnTimeout(stop func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slow runs jobs in real time. These jobs outlast a test that does not wait for them.
+// With `slow`, jobs take real time. These jobs outlast a test that does not wait for them.
 var slow = env{"FORGERUN_TIME_SCALE": "1"}
 
 func TestWorkerKilledWhileItsJobsRun(t *testing.T) {
@@ -71,11 +71,11 @@ func (s *stack) endTaskLeases() {
 	}
 }
 
-// longLease lasts longer than a test, and the worker does not renew it during the test.
+// longLease is so long that it neither ends nor is renewed during a test.
 var longLease = env{"FORGERUN_LEASE_TIMEOUT": "240s"}
 
-// pauseWorkerDuring starts a worker, and pauses it while its write of this state waits. Then Postgres commits the write, but the worker
-// does not know.
+// pauseWorkerDuring pauses a worker while its change of a job to `state` waits at a gate. Then the gate opens. Postgres commits the
+// change, but the paused worker does not see the response.
 func pauseWorkerDuring(t *testing.T, state string, environment ...env) (s *stack, api *proc, u *user, worker *proc, id string) {
 	t.Helper()
 	s, api, u = newService(t)
@@ -155,8 +155,8 @@ func TestCancelOfAnAssignedJob(t *testing.T) {
 	s.checkInvariants()
 }
 
-// After another worker has run the job, the late writes of a paused worker change nothing. Then this worker gets a new lease and works
-// again.
+// After another worker has run the job, the late writes of a paused worker change nothing. The paused worker then gets a new lease and
+// works again.
 func TestPausedWorkersLateWriteIsFenced(t *testing.T) {
 	s, api, u, sleeper, id := pauseWorkerDuring(t, "RUNNING", longLease)
 	s.expire(sleeper)
@@ -178,8 +178,8 @@ func TestPausedWorkersLateWriteIsFenced(t *testing.T) {
 	s.checkInvariants()
 }
 
-// A worker without space for temp files fails the jobs that need it, and takes no more jobs of this kind. The test simulates this with a
-// folder that does not exist.
+// If a worker has no space for temporary files, jobs that need them fail, and the worker takes no more jobs of their kind. The test
+// simulates the missing space with a folder that does not exist.
 func TestWorkerWithoutTempSpaceLeavesJobsToOthers(t *testing.T) {
 	s, api, u := newService(t)
 	dir := filepath.Join(t.TempDir(), "gone")
