@@ -1,5 +1,5 @@
-// Package console embeds the operator console in the binary: plain JavaScript modules for browsers. The console uses the operator API of
-// the same listener through relative URLs.
+// Package console embeds the operator console in the binary: plain JavaScript modules for browsers. Its relative URLs lead to the operator
+// API of the listener that serves the console.
 package console
 
 import (
@@ -27,7 +27,7 @@ const Prefix = "/console/"
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// asset is an embedded file. It is compressed on the first request, because most processes never serve the console.
+// asset is an embedded file. It is compressed only when first requested, because most processes never serve the console.
 type asset struct {
 	mediaType, tag string
 	plain          []byte
@@ -57,7 +57,7 @@ func Handler() http.Handler {
 	})
 }
 
-// load adds a preload link for each module to the page, so that browsers load the modules in parallel.
+// load reads the files. It adds a preload link per module to the page, so that browsers load them in parallel.
 func load(from fs.FS) (map[string]asset, error) {
 	bodies := map[string][]byte{}
 	var modules strings.Builder
@@ -87,7 +87,7 @@ func load(from fs.FS) (map[string]asset, error) {
 	return assets, nil
 }
 
-// types are the media types of the files. The table is fixed, because those of operating systems differ.
+// types are the media types of the files. The package does not use the operating system's table, because systems differ.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
 }
@@ -114,7 +114,7 @@ func squeeze(body []byte) []byte {
 	return squeezed.Bytes()
 }
 
-// serve sends the file, or 304 if the browser has it. Browsers revalidate each time, because the service may have been upgraded.
+// serve sends the file, or 304 if the browser has it. Browsers ask again for each use, because an upgrade may have changed the file.
 func (a asset) serve(w http.ResponseWriter, r *http.Request) {
 	header, body, tag := w.Header(), a.plain, `"`+a.tag+`"`
 	if acceptsGzip(r) {

@@ -25,7 +25,7 @@ func get(t *testing.T, at string, headers ...string) *httptest.ResponseRecorder 
 	return w
 }
 
-// The policy forbids inline styles and scripts, so the page must not have any.
+// The content security policy forbids inline styles and scripts, so the page has none.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"/", Prefix + "main.js", Prefix + "base.css", Prefix + "nothing.js"} {
