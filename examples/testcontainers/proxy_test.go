@@ -29,7 +29,7 @@ func TestClient(t *testing.T) {
 	}{}
 	call(t, http.MethodPost, proxy+sessions, `{"profile": "flaky-network"}`, &session)
 
-	// Run your client here, with proxy as its base address.
+	// Run your client here. Its base address is the variable `proxy`.
 
 	verdict := struct{ Verdict, Why string }{}
 	call(t, http.MethodPost, proxy+sessions+"/"+session.ID+"/end", "", nil)

@@ -30,7 +30,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	// The library waits as long as the service says, retries requests that may be retried, and repeats a submission with the same key.
+	// The library waits as the service asks, retries safe requests, and repeats a submission with its idempotency key.
 	c, err := client.New(client.Config{
 		URL: os.Getenv("FORGERUN_URL"), Key: os.Getenv("FORGERUN_API_KEY"), MaxTries: 10, Timeout: 10 * time.Second,
 	})
@@ -64,10 +64,9 @@ func run(ctx context.Context) error {
 	return errors.Join(append(gaveUp, taken.await(ctx, ids))...)
 }
 
-// ends remembers which jobs have ended, according to deliveries.
 type ends struct {
 	mu    sync.Mutex
-	known map[string]bool // ids of deliveries
+	known map[string]bool // webhook-ids of the deliveries received so far
 	jobs  map[string]bool
 }
 
@@ -86,8 +85,8 @@ func receive(ctx context.Context, c *client.Client) (*ends, func(), error) {
 	return e, func() { _ = server.Close() }, nil
 }
 
-// register creates a webhook. Only the response to the first request contains the secret. If that response is lost, register creates
-// another webhook.
+// register creates a webhook. Only the response to the first request contains the secret. If that response is lost, register deletes the
+// webhook and creates another.
 func register(ctx context.Context, c *client.Client, url string) (hook *client.Webhook, err error) {
 	for range 5 {
 		hook, err = c.CreateWebhook(ctx, client.WebhookRequest{URL: url, Events: []string{"job.succeeded", "job.failed"}})
@@ -101,7 +100,7 @@ func register(ctx context.Context, c *client.Client, url string) (hook *client.W
 	return nil, errors.New("the responses with the secret were lost")
 }
 
-// handler accepts only deliveries that are signed with the secret of the webhook. It responds to a repeated delivery like the first one.
+// handler accepts only deliveries that are signed with the secret of the webhook. It responds to a repeated delivery as to the first one.
 func (e *ends) handler(v client.Verifier) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		message, err := v.Verify(r)

@@ -1,4 +1,5 @@
-// Package clock tests effects that take days in seconds, by moving the clock of a ForgeRun server. Only these tests may use the server.
+// Package clock tests in seconds what takes days, by moving the clock of a ForgeRun server. No other client may use the server meanwhile,
+// because the clock moves for all.
 //
 //	FORGERUN_URL=http://127.0.0.1:8080 go test -count=1 ./examples/go/clock
 package clock
@@ -49,7 +50,7 @@ func TestResultIsGone(t *testing.T) {
 	requireCode(t, err, "RFA_RESULT_GONE")
 }
 
-// If a failure asks for a retry after a day, ForgeRun retries the job a day later.
+// A failure with retryAfter of a day is retried a day later.
 func TestRetryOfTomorrow(t *testing.T) {
 	_, c := register(t)
 	request := client.JobRequest{Type: client.Execute, WorkKind: client.KindCustom, AutoRetry: true,
@@ -92,7 +93,7 @@ func TestDeliveryIsGivenUp(t *testing.T) {
 	}
 }
 
-// register creates a client for one test. The lifetime of its key begins now, by the moved clock.
+// register creates a client for one test. The client's key expires by the moved clock of the service.
 func register(t *testing.T) (id string, c *client.Client) {
 	t.Helper()
 	if os.Getenv("FORGERUN_URL") == "" {

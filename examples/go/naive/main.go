@@ -1,5 +1,5 @@
-// Command naive makes common mistakes, in contrast to examples/go/client. With the profile duplicate-deliveries and seed 7, the verdict
-// names each of them:
+// Command naive makes common mistakes, in contrast to examples/go/client. Under the profile duplicate-deliveries with seed 7, the verdict
+// finds all of these mistakes:
 //
 //	tampered-refused                    it accepts every delivery, whatever its signature
 //	repeated-delivery                   it responds to a repeated delivery with an error

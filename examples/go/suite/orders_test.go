@@ -1,4 +1,4 @@
-// Package suite tests correct and incorrect clients. All assertions pass; forgeruntest makes the tests of incorrect clients fail.
+// Package suite tests correct and incorrect clients. All assertions pass. forgeruntest fails the tests of incorrect clients anyway.
 //
 //	FORGERUN_URL=http://127.0.0.1:8080 FORGERUN_PROFILE=none go test -count 1 -parallel 4 ./examples/go/suite
 //	forgerun verdict --profile none -- go test -count 1 ./examples/go/suite    (all tests pass, and the verdict names the mistakes)

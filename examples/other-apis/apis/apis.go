@@ -1,5 +1,5 @@
-// Package apis serves small parts of well-known HTTP APIs with long jobs, as their public documentation describes them. Each job takes one
-// or two seconds.
+// Package apis imitates small parts of well-known HTTP APIs for long-running jobs, by their public documentation. Each job takes one or
+// two seconds.
 package apis
 
 import (
@@ -30,7 +30,8 @@ func (w *work) submit(name string) (id string, made bool) {
 	return id, true
 }
 
-// done reports whether the job with an id has ended, and whether it exists. The second job takes longer than the first.
+// done reports whether the job with an id has ended, and whether it exists. The second job takes longer, so that the jobs end at different
+// times.
 func (w *work) done(id string) (done, exists bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -42,7 +43,7 @@ func (w *work) done(id string) (done, exists bool) {
 	return exists && time.Since(began) >= takes, exists
 }
 
-// state returns running or ended, depending on the job. If there is no such job, it sends 404.
+// state returns the text `ended` if the job has ended, otherwise `running`. If there is no such job, it sends 404.
 func (w *work) state(rw http.ResponseWriter, id, running, ended string) (state string, ok bool) {
 	done, exists := w.done(id)
 	if !exists {
@@ -72,7 +73,7 @@ func answer(rw http.ResponseWriter, status int, format string, of ...any) {
 
 func origin(r *http.Request) string { return "http://" + r.Host }
 
-// plain is an API that uses only standards (RFC 9110): 202, Location, Retry-After, ETag, and Idempotency-Key.
+// plain is an API that uses only standard HTTP: 202, Location, Retry-After, ETag and Idempotency-Key.
 func plain(mux *http.ServeMux, w *work) {
 	mux.HandleFunc("POST /jobs", func(rw http.ResponseWriter, r *http.Request) {
 		id, _ := w.submit(r.Header.Get("Idempotency-Key"))
@@ -98,8 +99,7 @@ func plain(mux *http.ServeMux, w *work) {
 	})
 }
 
-// azure is Azure Resource Manager: PUT creates a resource, and an action exports it.
-// https://github.com/Azure/azure-resource-manager-rpc/blob/master/v1.0/async-api-reference.md
+// azure imitates Azure Resource Manager: PUT creates a resource, and a POST exports it.
 func azure(mux *http.ServeMux, w *work) {
 	const (
 		thing    = "/subscriptions/{s}/resourceGroups/{g}/providers/Example.Things/things/{name}"

@@ -1,5 +1,5 @@
-// Judge runs each client of clients.json with each profile and three seeds, and prints as Markdown which rules the clients kept and broke.
-// Run it in examples/other-apis.
+// Judge runs each client of clients.json under each fault profile with three seeds. It prints the kept and broken rules as Markdown. Run
+// it in examples/other-apis.
 package main
 
 import (
@@ -30,7 +30,7 @@ const seeds = 3
 // client is a program that uses a library as its documentation does.
 type client struct {
 	Name    string   `json:"name"` // name of the library in its package registry
-	API     string   `json:"api"`  // name of a ready-made API description; empty: only the standards apply
+	API     string   `json:"api"`  // name of a built-in API description; empty: only rules from standards are judged
 	Command []string `json:"command"`
 
 	finished int // number of runs in which both jobs succeeded
@@ -38,7 +38,7 @@ type client struct {
 	rules    map[string]*tally
 }
 
-// tally is the result of all runs of a client for one rule.
+// tally counts the runs of one client that kept or broke one rule.
 type tally struct {
 	kept, broken int
 	first        string

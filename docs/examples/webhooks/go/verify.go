@@ -1,7 +1,8 @@
 // Command verify checks whether ForgeRun sent a captured webhook delivery. It
 // reads {method, url, headers, body_base64} from standard input. Set
-// WEBHOOK_SECRET to the secret, DIRECTORY to a file with the published keys, or
-// both. The command prints "ok", or prints the reason and exits with 1.
+// WEBHOOK_SECRET to the webhook's secret, or DIRECTORY to a file with the
+// published keys, or set both. The command prints "ok", or prints the reason
+// and exits with 1.
 package main
 
 import (
@@ -22,8 +23,8 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// delivery is a received request. URL is the registered URL, even if a proxy
-// has rewritten the URL of the request.
+// delivery is a received request. URL is the registered URL. A proxy may have
+// rewritten the request's URL.
 type delivery struct {
 	Method, URL string
 	Header      http.Header

@@ -1,4 +1,4 @@
-// Azcore exports and changes a resource, as clients of Azure Resource Manager do, with the poller of the Azure SDK for Go:
+// Azcore is a client of Azure Resource Manager. It waits with the poller of the Azure SDK for Go:
 // https://pkg.go.dev/github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime#Poller.
 package main
 
