@@ -1,5 +1,5 @@
-// Package forgeruntest judges HTTP clients in Go tests. Each test has its own session with faults. A test fails if its client breaks a rule
-// that says "must".
+// Package forgeruntest judges HTTP clients in Go tests. Each test has its own session with faults. A test fails if its client breaks a
+// "must" rule.
 //
 //	func TestOrder(t *testing.T) {
 //		t.Parallel()
@@ -30,27 +30,27 @@ import (
 
 // Options configure a session.
 type Options struct {
-	Target  string   // server under test, which the client calls through a proxy; "": FORGERUN_TARGET, or the ForgeRun at FORGERUN_URL
-	API     string   // description of the target's API: see "forgerun verdict --help"; "": FORGERUN_API, or only the standards
+	Target  string   // API under test, called through a proxy; "": FORGERUN_TARGET, or without it the ForgeRun service at FORGERUN_URL
+	API     string   // API description: see "forgerun verdict --help"; "": FORGERUN_API, or else only rules from standards
 	Profile string   // profile of faults; "": FORGERUN_PROFILE, or "default"; "none": no faults
 	Seed    int64    // random seed of the faults; 0 means 1
 	Rules   []string // rules to judge; nil: all that apply
 	Strict  bool     // broken rules that say "should" also fail the test; FORGERUN_STRICT=1 does the same
 }
 
-// Service is the server that a test's client calls.
+// Service is the address and key that a test's client uses.
 type Service struct {
 	URL string // base address
 	Key string // API key for this test; "" if the target is not ForgeRun
 
-	label string // session label for requests; "": none
+	label string // value of the header ForgeRun-Session; "": no header
 }
 
 const patience = 30 * time.Second // for requests about the session
 
-// Start begins a session and judges it when the test and its subtests have ended. Tests may run in parallel. If "forgerun verdict" runs the
-// tests, that command judges the sessions. Then a request counts for its test only if the client uses [Service.Transport]. Start skips the
-// test if no server is configured.
+// Start begins a session. At the end of the test, it judges the session. Tests may run in parallel. Under "forgerun verdict -- go test",
+// the command begins and judges the sessions. The client must then use [Service.Transport], or its requests are not assigned to the test.
+// Start skips the test if no server is configured.
 func Start(t testing.TB, o Options) *Service {
 	t.Helper()
 	o.Target, o.API = cmp.Or(o.Target, os.Getenv("FORGERUN_TARGET")), cmp.Or(o.API, os.Getenv("FORGERUN_API"))
@@ -100,7 +100,8 @@ func (l labelled) RoundTrip(r *http.Request) (*http.Response, error) {
 	return l.base.RoundTrip(r)
 }
 
-// startProxy starts a proxy for the target in this process. It returns the proxy, and a client for the proxy's session API.
+// startProxy starts a proxy for the target in this process. It returns the proxy's address, and a client that controls the proxy's
+// sessions.
 func startProxy(t testing.TB, o Options) (*Service, *client.Client, error) {
 	target, err := url.Parse(o.Target)
 	if err != nil || target.Scheme != "http" && target.Scheme != "https" || target.Host == "" || strings.Trim(target.Path, "/") != "" {
@@ -149,7 +150,7 @@ func register(ctx context.Context, at string) (*Service, *client.Client, error) 
 	return &Service{URL: at, Key: key.APIKey}, anybody.WithKey(key.APIKey), nil
 }
 
-// begin also ends and judges the session when the test ends.
+// begin starts a session. When the test ends, it ends and judges the session.
 func (o Options) begin(t testing.TB, judge *client.Client) error {
 	profile := cmp.Or(o.Profile, os.Getenv("FORGERUN_PROFILE"), "default")
 	if profile == "none" {
