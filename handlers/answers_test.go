@@ -22,7 +22,8 @@ var update = flag.Bool("update", false, "write "+answersFile)
 
 var shownHeaders = []string{"Location", "Link", "Content-Type", "Content-Language", "ETag", "Retry-After", "Vary", "Cache-Control"}
 
-// scenes are the database states in which TestAnswers requests the routes. If below is set, only GET requests under that path are sent.
+// TestAnswers requests all routes in each of these states of the database. If `below` is set, it sends only GET requests to paths under
+// `below`.
 var scenes = []struct {
 	name, below string
 	prepare     func(*world)
@@ -90,8 +91,8 @@ func withoutVarying(text string) string {
 	return text
 }
 
-// TestAnswers compares the response of every route with testdata/answers.txt, which -update rewrites. Review that file's diff: it is what
-// clients see.
+// TestAnswers compares the responses of all routes with testdata/answers.txt. The flag -update rewrites that file. After an update, review
+// the file's diff: clients see every change.
 // Promise: contract 8b
 // Promise: contract 14h
 // Promise: draft 3.1
@@ -118,7 +119,7 @@ func TestAnswers(t *testing.T) {
 				continue
 			}
 			seen, accepts := map[string]bool{}, []string{"application/json", httpkit.ProblemMedia, "*/*"}
-			if rt.Method != httpkit.Get && rt.Action != "cancel_batch" { // other routes that change something respond in only one format
+			if rt.Method != httpkit.Get && rt.Action != "cancel_batch" { // other changes have only one format
 				accepts = accepts[:1]
 			}
 			for _, accept := range accepts {
@@ -131,7 +132,7 @@ func TestAnswers(t *testing.T) {
 					}
 				}
 				text = withoutVarying(text + strings.TrimSuffix(a.text, "\n") + "\n")
-				if !seen[text] && len(text) < 6000 && a.StatusCode != 406 { // skip the API documents and HTML pages, which are long
+				if !seen[text] && len(text) < 6000 && a.StatusCode != 406 { // skip repetitions, long pages and 406
 					fmt.Fprintf(&got, "\n%s %s (%s)\n%s", rt.Method, path, accept, text)
 				}
 				seen[text] = true

@@ -40,7 +40,7 @@ components:
         made: { type: string, format: date-time }
 `
 
-// TestFindsUndocumented checks a documented response and delivery, then variants with one mistake each.
+// It checks a correct response and delivery. Then it checks variants, each with one mistake.
 func TestFindsUndocumented(t *testing.T) {
 	t.Parallel()
 	document := apitest.New(t, []byte(things))

@@ -24,8 +24,7 @@ func (d *Document) Check(t testing.TB, r *http.Request, res *http.Response, body
 	}
 }
 
-// Verify returns all differences between a response and the document. The response's body is in the parameter body; res.Body is not
-// read.
+// Verify returns all differences between a response and the document. Verify does not read res.Body; body is the response's body.
 func (d *Document) Verify(method, escapedPath string, res *http.Response, body []byte) error {
 	if method == http.MethodOptions && res.StatusCode == http.StatusNoContent { // a preflight
 		return nil
@@ -62,8 +61,8 @@ func (d *Document) Verify(method, escapedPath string, res *http.Response, body [
 	return errors.Join(wrong...)
 }
 
-// response returns the documented response for a status, or an empty place if there is none. x-any-request documents responses of all
-// paths. Its 404 is only for unknown paths, its 405 only for unsupported methods of known paths.
+// response finds the documentation of a status. The place is empty if there is none. The extension x-any-request documents responses that
+// all paths have. Its 404 counts only for unknown paths. Its 405 counts only for known paths without this method.
 func (d *Document) response(method, escapedPath, status string) place {
 	found, least := "", math.MaxInt // the matching path with the fewest parameters wins
 	for template := range as[object](d.root["paths"]) {
@@ -81,7 +80,7 @@ func (d *Document) response(method, escapedPath, status string) place {
 	return d.child(d.child(d.operation("paths", anyRequest, "get"), "responses"), status)
 }
 
-// ofHTTP lists headers of the protocol, not of the API.
+// ofHTTP lists headers that HTTP itself needs, so that the document need not list them.
 var ofHTTP = []string{"Connection", "Content-Length", "Content-Type", "Date", "Keep-Alive", "Server", "Trailer", "Transfer-Encoding"}
 
 func undocumented(sent http.Header, documented map[string]bool) error {
@@ -109,7 +108,7 @@ func checkStatus(status int, body []byte) error {
 	return nil
 }
 
-// Transport checks every response that passes through it, and fails the test if one is wrong. It does not check the bodies of event
+// Transport returns a RoundTripper that checks every response, and fails the test if one is wrong. It does not check the bodies of event
 // streams and truncated responses.
 func (d *Document) Transport(next http.RoundTripper) http.RoundTripper {
 	return transport(func(r *http.Request) (*http.Response, error) {
@@ -186,7 +185,7 @@ func (d *Document) VerifyDelivery(h http.Header, body []byte) error {
 	return errors.Join(append(wrong, undocumented(h, documented))...)
 }
 
-// hook returns the documented webhook whose ce-type header allows the event, or an empty place.
+// hook finds the documented webhook for an event, by the values that its ce-type header allows.
 func (d *Document) hook(event string) place {
 	for name, hook := range as[object](d.root["webhooks"]) {
 		for _, parameter := range as[[]any](as[object](as[object](hook)["post"])["parameters"]) {

@@ -1,5 +1,5 @@
-// Package apitest checks HTTP responses, webhook deliveries and event streams against their OpenAPI and AsyncAPI documents, in tests. It
-// is strict: an undocumented status, media type, header or member is an error.
+// Package apitest compares responses, webhook deliveries and event streams with the OpenAPI and AsyncAPI documents. It is strict: an
+// undocumented status, media type, header or member is an error.
 package apitest
 
 import (
@@ -23,7 +23,7 @@ type Document struct {
 	*document
 }
 
-// New reads a document in YAML. It parses each text once per process.
+// New reads a document in YAML. Each text is parsed only once per process.
 func New(t testing.TB, text []byte) *Document {
 	t.Helper()
 	load, _ := parsed.LoadOrStore(sha256.Sum256(text), sync.OnceValues(func() (*document, error) { return parseDocument(text) }))
@@ -46,7 +46,6 @@ const (
 	anyRequest = "/.any-request"                    // path for the responses of x-any-request
 )
 
-// parsed caches documents by the digest of their text; sync.OnceValues parses each only once.
 var parsed sync.Map
 
 func parseDocument(text []byte) (*document, error) {
@@ -77,7 +76,8 @@ func (d *document) simplify() {
 	}
 }
 
-// flat ignores members beside a $ref, so moveRefs moves such a $ref into allOf. It also inlines parameters and request bodies.
+// moveRefs moves a $ref that has siblings into allOf, because flat would ignore the siblings. It also inlines parameters and request
+// bodies.
 func (d *document) moveRefs(value any) any {
 	switch value := value.(type) {
 	case object:
@@ -108,7 +108,7 @@ func (d *document) find(ref string) any {
 	return value
 }
 
-// schema panics if there is no schema at the JSON Pointer, which starts with #.
+// schema returns the compiled schema at a JSON Pointer such as "#/components/...". It panics if there is none.
 func (d *document) schema(pointer string) *jsonschema.Schema {
 	if known, ok := d.compiled.Load(pointer); ok {
 		return known.(*jsonschema.Schema)

@@ -16,7 +16,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// Request is a documented request in which one value may be wrong.
+// Request is a request to a documented operation. At most one of its values is wrong.
 type Request struct {
 	Operation, Method, Path, Media, Body string
 	Header                               http.Header
@@ -26,8 +26,9 @@ type Request struct {
 	Allowed                              bool
 }
 
-// Requests returns requests that each contain one hostile value, for every place in every operation. If edges is true, it also tries the
-// values at and around each limit of a schema. All other values come from examples or are minimal. fill returns values for path parameters.
+// Requests returns requests with one hostile value each. Every parameter and body member of every operation gets such values. If edges is
+// true, it also tries the values at and around each limit of a schema. The other values of a request are examples, or the smallest allowed
+// values. fill returns values for path parameters.
 func Requests(t testing.TB, text []byte, edges bool, fill func(operation, parameter string) string) []Request {
 	t.Helper()
 	w := &walker{document: New(t, text).document, edges: edges, seen: map[string]bool{}}
@@ -52,13 +53,13 @@ type walker struct {
 	base  Request // valid request for the current operation
 	body  *jsonschema.Schema
 	seen  map[string]bool // names of $refs and parameters whose values were already tried
-	turn  int             // counter for taking turns: some values are tried only in some places
+	turn  int             // counts calls; some values are tried only in some places
 	all   []Request
 }
 
 var inPath = regexp.MustCompile(`{[^}]*}`)
 
-// path fills in a path template: the named parameter with value, and the others with fill.
+// path replaces the parameters in a template: `name` by value, the others by fill(parameter).
 func (w *walker) path(template, name, value string) string {
 	return inPath.ReplaceAllStringFunc(template, func(parameter string) string {
 		if parameter = strings.Trim(parameter, "{}"); parameter == name {
@@ -91,7 +92,7 @@ func (w *walker) parameter(template string, p object, allowed *jsonschema.Schema
 	s, in, name := w.flat(p["schema"]), as[string](p["in"]), as[string](p["name"])
 	values := w.valuesOf(s)
 	shared := in + name + asJSON(s)
-	if w.seen[shared] { // the same parameter was tried in an earlier operation, and the same code checks it
+	if w.seen[shared] { // an earlier operation has the same parameter, and the same code checks it
 		values = w.some(values)
 	}
 	w.seen[shared] = true
@@ -104,7 +105,7 @@ func (w *walker) parameter(template string, p object, allowed *jsonschema.Schema
 		r.Allowed = isStorable(value) && allows(allowed, parse(s, value))
 		switch {
 		case in == "path" && value == "":
-			continue // an empty segment would make it another path
+			continue // with an empty segment, the path would belong to another route
 		case in == "path":
 			r.Path = w.path(template, name, value)
 		case in == "query":
@@ -126,7 +127,7 @@ func (w *walker) parameter(template string, p object, allowed *jsonschema.Schema
 	}
 }
 
-// some returns a third of the values, a different third on each call.
+// some returns every third value, beginning at another one on each call.
 func (w *walker) some(values []string) (some []string) {
 	w.turn++
 	for i := w.turn % 3; i < len(values); i += 3 {
@@ -135,8 +136,8 @@ func (w *walker) some(values []string) (some []string) {
 	return some
 }
 
-// node adds requests with various values for a part of the body. wrap returns a complete body with this value in that part. If several
-// places share a schema, node varies its members only in the first place.
+// node adds requests that vary one part of the body: the part at `at`. wrap builds the whole body around a value of the part. The members
+// of a shared schema are varied only the first time.
 func (w *walker) node(of any, at string, wrap func(value string) string) {
 	s := w.flat(of)
 	for _, value := range w.valuesOf(s) {
@@ -183,14 +184,14 @@ func allows(schema *jsonschema.Schema, value string) bool {
 	return json.Unmarshal([]byte(value), &decoded) == nil && schema.Validate(decoded) == nil
 }
 
-// isStorable reports whether Postgres can store text: it must be UTF-8, without NUL or \u0000.
+// isStorable reports whether Postgres can store the text: valid UTF-8 without NUL or \u0000.
 func isStorable(text string) bool {
 	return utf8.ValidString(text) && !strings.Contains(text, "\x00") && !strings.Contains(text, `\u0000`)
 }
 
-// Problem returns what is wrong with the response to the request, or "". A 5xx status is wrong. So is a response that accepts a forbidden
-// value, refuses an allowed one, or does not name the value that it refuses. finer reports whether only the document's text, not its
-// schema, forbids the value.
+// Problem returns what is wrong with the response to the request, or "". A 5xx status is wrong. It is also wrong to accept a forbidden
+// value, to refuse an allowed one, or to refuse without naming the value. finer reports whether a description in the document forbids a
+// value that its schema allows.
 func (r *Request) Problem(status int, body string, finer func(*Request) bool) string {
 	var refusal struct {
 		Violations []struct{ Pointer, Parameter *string }
@@ -223,7 +224,7 @@ func (r *Request) Problem(status int, body string, finer func(*Request) bool) st
 		body)
 }
 
-// InParallel tries all values in parallel, in one part per CPU.
+// InParallel splits the values into one part per CPU, and calls try for the parts in parallel subtests.
 func InParallel[T any](t *testing.T, all []T, try func(t *testing.T, part []T)) {
 	t.Helper()
 	for part := range slices.Chunk(all, 1+len(all)/runtime.GOMAXPROCS(0)) {
@@ -234,7 +235,7 @@ func InParallel[T any](t *testing.T, all []T, try func(t *testing.T, part []T)) 
 	}
 }
 
-// Odd lists mistakes that any request can have: headers (name, value, ...), a query, and a body if it is not "".
+// Odd lists wrong headers, queries and bodies that can be added to any request. Header has names and values in turn.
 var Odd = []struct {
 	Header      []string
 	Query, Body string

@@ -9,8 +9,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// VerifyFrame compares a frame of the event stream at a path with the document, and returns all differences. The id is "" if the frame
-// has none.
+// VerifyFrame returns all differences between a frame and the documented stream at the path. The id is "" if the frame has none.
 func (d *Document) VerifyFrame(escapedPath, id, event, data string) error {
 	for _, of := range as[object](d.root["channels"]) {
 		channel := as[object](of)

@@ -18,7 +18,7 @@ func as[T any](value any) T {
 
 func names(o object) []string { return slices.Sorted(maps.Keys(o)) }
 
-// flat merges a schema with its $ref and its allOf.
+// flat resolves a schema's $ref and merges the parts of its allOf into one object.
 func (d *document) flat(of any) object {
 	own := as[object](of)
 	if ref := as[string](own["$ref"]); ref != "" {
@@ -117,14 +117,15 @@ func asText(value string) (text string, ok bool) {
 	return text, json.Unmarshal([]byte(value), &text) == nil
 }
 
-// forgotten are values that programs often forget to check. Postgres cannot store the last two: NUL and invalid UTF-8.
+// forgotten are values that programs often forget to check. Postgres can store neither NUL nor invalid UTF-8.
 var forgotten = []string{`null`, `"\u0000"`, "\"\xff\""}
 
 var plain = map[string][]string{
 	"string": {`""`, `"x"`}, "integer": {`0`, `-1`, `1.5`}, "boolean": {`true`}, "array": {`[]`, `[null]`}, "object": {`{}`},
 }
 
-// hostile returns all forgotten values, the plain values of the right types, and two of wrong types. Each call takes other wrong ones.
+// hostile returns `forgotten`, the `plain` values of the schema's types, and two values of other types. Each call takes different values
+// of other types.
 func (w *walker) hostile(s object) []string {
 	values, others := slices.Clone(forgotten), []string(nil)
 	for _, kind := range slices.Sorted(maps.Keys(plain)) {
@@ -146,7 +147,6 @@ var moments = []string{
 	"2030-01-31T12:00:00-00:00", "2030-02-30T12:00:00Z", "2030-01-31t12:00:00Z", "2030-01-31T12:00:00z", "2030-06-30T23:59:60Z", "2030-01-31",
 }
 
-// valuesOf returns the values to try for a schema.
 func (w *walker) valuesOf(s object) []string {
 	values := w.hostile(s)
 	if !w.edges {
@@ -194,7 +194,7 @@ func (w *walker) valuesOf(s object) []string {
 	return slices.Compact(values)
 }
 
-// padded returns n characters: sample if it is short enough, then repetitions of `with`.
+// padded returns a text of n characters: sample, if it fits, filled up with repetitions of `with`.
 func padded(sample, with string, n int) string {
 	if n < utf8.RuneCountInString(sample) {
 		sample = ""
