@@ -3,9 +3,9 @@
 // Package client is the Go client of ForgeRun. It implements the HTTP API without range requests for results. It follows the client rules
 // of draft-ratnawat-httpapi-async-problem-details.
 //
-// A Client is safe for concurrent use. Each call takes a context and returns a typed value or an error. The error is a *Problem (the
-// service refused the request), a *NoAnswerError (no complete response), an *UnexpectedError (a response that is not from ForgeRun), or
-// the context's error.
+// A Client is safe for concurrent use. Each call takes a context and returns a typed value or an error. A *Problem means that the service
+// refused the request. A *NoAnswerError means that no complete response arrived. An *UnexpectedError means that the response is not from
+// ForgeRun. If the context ends, the error is the context's.
 //
 // The client retries requests that are safe to repeat: reads, deletes, cancels, and submissions. Submit creates a random idempotency key,
 // unless the caller gives one. Job and webhook ids are opaque.

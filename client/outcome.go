@@ -34,7 +34,7 @@ const (
 )
 
 // Outcome is a document of draft-ratnawat-httpapi-async-problem-details: the state or result of an attempt or a batch. Any member may be
-// absent; members of the wrong type are ignored. Status is the HTTP status of a response that had waited for this outcome. The response
+// absent; members of the wrong type are ignored. Status is the HTTP status that a synchronous request would have returned. The response
 // itself can have another HTTP status.
 type Outcome struct {
 	OutcomeDocument
@@ -115,7 +115,7 @@ func (o *Outcome) Retryable() bool {
 }
 
 // RetryDelay returns the time to wait before the next submission of the work. The parameter try counts the submissions so far. ok is false
-// if the work must not be submitted again, or if the server asks for more than an hour.
+// if the work must not be submitted again. It is also false if the server asks for more than an hour.
 //
 // retryAfter counts from completedAt. If that is absent, it counts from the receipt. The wait is at least a second, grows with each
 // submission, and has jitter (draft, sections 3.7 and 9.4).

@@ -298,8 +298,8 @@ func (m message) component(name string) (string, error) {
 	return joined(m.header, name), nil
 }
 
-// signedURI normalizes a URL as the service does before it signs: lower-case scheme and host, no default port, no fragment, at least the
-// path /, ASCII only. It returns an invalid URL unchanged.
+// signedURI normalizes a URL as the service does before it signs. The scheme and host get lower case, and the path is at least /. The
+// default port and the fragment are removed, and other characters than ASCII are escaped. It returns an invalid URL unchanged.
 func signedURI(target string) string {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" {

@@ -53,7 +53,7 @@ type Deps struct {
 	Store     Store
 	Queue     app.Queue
 	Completer *batches.Completer
-	// GiveBack requeues or fails the worker's jobs in storage that the worker does not run, for example after a lost response.
+	// GiveBack requeues or fails the worker's jobs in storage that it does not run. Such jobs exist, for example, after a lost response.
 	GiveBack func(ctx context.Context, held []job.Held) error
 	Runner   Runner
 	Metrics  *app.Metrics
