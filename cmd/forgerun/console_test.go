@@ -107,7 +107,7 @@ func (c *consoleTab) open(page string) {
 		.replace(/\/(undefined|null)?$/, "") === %q`, name))
 }
 
-// press clicks the button whose label begins with `text`. If a dialog is open, it looks only in the dialog.
+// press clicks the button with a label that begins with `text`. If a dialog is open, it looks only in the dialog.
 func (c *consoleTab) press(text string) {
 	c.t.Helper()
 	c.until("a button "+text, fmt.Sprintf(`(() => {

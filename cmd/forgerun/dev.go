@@ -228,8 +228,8 @@ func startOwnPostgres(ctx context.Context, cfg *Config, log *slog.Logger) (*loca
 	return local.StartPostgres(ctx, options)
 }
 
-// programsDir returns the folder for downloaded programs. It is outside the data folder, which the verdict command deletes. As root,
-// Postgres runs as another user, who must be able to enter the folder.
+// programsDir returns the folder for downloaded programs. If possible, it is outside the data folder, which the verdict command deletes.
+// As root, Postgres runs as another user, who must be able to enter the folder.
 func programsDir(cfg *Config) string {
 	if os.Geteuid() == 0 {
 		return "/var/lib/forgerun/programs"

@@ -154,7 +154,7 @@ func judgeConsent(fs *doctor.Findings, cfg Config) {
 		doctor.OK("receivers are asked for consent, in the name of "+webhook.Origin(cfg.PublicURL)))
 }
 
-// judgeMasterKey checks whether the master key fits the database. state is nil if the database could not be read.
+// judgeMasterKey checks whether the master key is missing or does not fit the database. state is nil if the database could not be read.
 func judgeMasterKey(fs *doctor.Findings, role string, cfg Config, state *repo.State) {
 	if vault, err := webhook.NewVault(cfg.MasterKey); err == nil && role != "worker" && state != nil {
 		wrong := ""

@@ -44,7 +44,7 @@ func (p *lossyProxy) loseAnswerTo(statement, argument string) (wait func(*testin
 	}
 }
 
-// take returns the planned loss if this statement matches it, and clears the plan. It returns true only once.
+// take returns the planned loss if this statement matches it, and clears the plan.
 func (p *lossyProxy) take(sql string, arguments [][]byte) (e *execution, ok bool) {
 	e = p.lose.Load()
 	return e, e != nil && strings.Contains(sql, e.statement) && bytes.Contains(bytes.Join(arguments, nil), []byte(e.argument)) &&

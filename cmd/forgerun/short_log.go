@@ -114,7 +114,7 @@ func count(n, of string) string {
 	return n + " " + of + "s"
 }
 
-// warning formats a warning or error with its attributes. Values are quoted, because some come from clients.
+// warning formats a warning or error with its attributes. It quotes values if necessary, because some come from clients.
 func (h *shortHandler) warning(r slog.Record, attrs map[string]string) string {
 	label := h.style.Paint(term.Warn, "WARN     ")
 	if r.Level >= slog.LevelError {

@@ -282,8 +282,7 @@ func (s *stack) awaitFinal(ids ...string) {
 	})
 }
 
-// gate makes statements wait that change a job to a given state, until open is called. Statements wait until the gate opens or their
-// timeout ends.
+// gate blocks statements that change a job to a given state. They wait until open is called or their timeout ends.
 type gate struct{ open func() }
 
 func (s *stack) closeGate(state string) gate {

@@ -92,7 +92,7 @@ func (c *collector) all() []span {
 	return all
 }
 
-// paths returns the spans of a trace by path: the names from the root to the span, joined with " > ".
+// paths returns the spans of a trace by path. A path has the names from the root to the span, joined with " > ".
 func (c *collector) paths(trace string) map[string][]span {
 	c.mu.Lock()
 	defer c.mu.Unlock()

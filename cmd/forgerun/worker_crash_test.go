@@ -178,7 +178,7 @@ func TestPausedWorkersLateWriteIsFenced(t *testing.T) {
 	s.checkInvariants()
 }
 
-// If a worker has no space for temporary files, jobs that need them fail, and the worker takes no more jobs of their kind. The test
+// If a worker has no space for temporary files, jobs that need them fail. The worker then takes no more jobs of their kind. The test
 // simulates the missing space with a folder that does not exist.
 func TestWorkerWithoutTempSpaceLeavesJobsToOthers(t *testing.T) {
 	s, api, u := newService(t)

@@ -190,8 +190,8 @@ func isStorable(text string) bool {
 }
 
 // Problem returns what is wrong with the response to the request, or "". A 5xx status is wrong. It is also wrong to accept a forbidden
-// value, to refuse an allowed one, or to refuse without naming the value. finer reports whether a description in the document forbids a
-// value that its schema allows.
+// value or to refuse an allowed one. A refusal must name the value. finer reports whether a description in the document forbids a value
+// that its schema allows.
 func (r *Request) Problem(status int, body string, finer func(*Request) bool) string {
 	var refusal struct {
 		Violations []struct{ Pointer, Parameter *string }
