@@ -1,13 +1,13 @@
 -- +goose Up
 
--- No index contains state, so the step from ASSIGNED to RUNNING is an update in place (HOT). Partial indexes use other columns. A job is
--- waiting if worker_id and finished_at are null. It is CREATED if queued_at and finished_at are null.
+-- No index contains state, so the step from ASSIGNED to RUNNING is an update in place (HOT). Partial indexes test other columns instead. A
+-- waiting job has no worker_id and no finished_at. A CREATED job has no queued_at and no finished_at.
 CREATE TABLE jobs (
   job_id         uuid PRIMARY KEY,
   client_id      uuid NOT NULL, -- no foreign key, because its check would lock the client's row
   batch_id       uuid,
   schedule_id    uuid,
-  scheduled_for  timestamptz, -- due time of its schedule; null for a triggered run
+  scheduled_for  timestamptz, -- due time in its schedule; null without a schedule or if a client triggered the run
   type           text NOT NULL CONSTRAINT jobs_type_known CHECK (type IN ('EXECUTE', 'DEFERRED', 'EMIT_EVENT')),
   work_kind      text NOT NULL,
   definition     jsonb, -- if it is missing or damaged, the worker fails the job
@@ -62,20 +62,19 @@ CREATE TABLE jobs (
     execution_at IS NULL OR (run_at >= execution_at AND (started_at IS NULL OR started_at >= execution_at))),
   CONSTRAINT jobs_attempt_in_range CHECK (attempt BETWEEN 1 AND max_attempts)
 )
--- A job moves through four indexes in its life. Each move leaves a dead entry in the old index, where scans begin. Only a vacuum removes
--- it. A count of waiting jobs avoids the table only for pages that a vacuum has marked as all-visible. Ended jobs stay in the table for
--- weeks, so the default scale factor of a fifth would delay a vacuum until a million jobs had changed.
+-- A job moves through four indexes in its life. Each move leaves a dead entry in the old index. Scans read dead entries first, until a
+-- vacuum removes them. A vacuum also marks pages as all-visible, which lets an index-only scan count waiting jobs. Ended jobs stay for
+-- weeks, so the table is large. The default scale factor (0.2) would delay a vacuum too long.
 WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);
 
--- Includes client_id and queued_at, so that an index-only scan can count a million waiting jobs by client. Neither column causes more
--- index updates: client_id never changes, and a change of queued_at updates jobs_scheduled anyway.
+-- Includes client_id and queued_at, so that an index-only scan can count a million waiting jobs by client. Neither column adds index
+-- updates: client_id never changes, and jobs_scheduled already depends on queued_at.
 CREATE INDEX jobs_waiting ON jobs (run_at, job_id) INCLUDE (client_id, queued_at) WHERE worker_id IS NULL AND finished_at IS NULL;
 CREATE INDEX jobs_scheduled ON jobs (execution_at, job_id) WHERE queued_at IS NULL AND finished_at IS NULL;
 CREATE INDEX jobs_held ON jobs (worker_id) WHERE worker_id IS NOT NULL;
 CREATE INDEX jobs_ended ON jobs (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX jobs_client ON jobs (client_id, job_id);
--- Waiting jobs of clients that are at their limit of running jobs. Their run_at is a time that never comes. An update changes this index
--- only if it also changes jobs_waiting.
+-- Waiting jobs of clients that are at their limit of running jobs. Their run_at is a time that never comes.
 CREATE INDEX jobs_throttled ON jobs (client_id, job_id)
   WHERE worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL AND run_at >= '2200-01-01 00:00:00+00';
 -- Jobs that wait because their kind or client is paused.
@@ -87,11 +86,11 @@ CREATE INDEX jobs_batch ON jobs (batch_id, job_id) WHERE batch_id IS NOT NULL;
 CREATE INDEX jobs_batch_open ON jobs (batch_id) WHERE batch_id IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX jobs_schedule ON jobs (schedule_id, job_id) WHERE schedule_id IS NOT NULL;
 CREATE INDEX jobs_schedule_open ON jobs (schedule_id) WHERE schedule_id IS NOT NULL AND finished_at IS NULL;
--- The index begins with the time, so the planner does not use it to find the jobs of one schedule.
+-- scheduled_for comes first, so the planner does not use this index to find the jobs of one schedule.
 CREATE UNIQUE INDEX jobs_one_for_each_due_time ON jobs (scheduled_for, schedule_id) WHERE scheduled_for IS NOT NULL;
 
--- One report per finished attempt, which never changes. event_seq is the last
--- event of the attempt, where the report's log ends.
+-- One report for each finished attempt. A report never changes. event_seq is the seq of the attempt's last event. The report shows events
+-- up to this one.
 CREATE TABLE reports (
   job_id      uuid NOT NULL,
   attempt     int NOT NULL,
@@ -112,7 +111,7 @@ CREATE TABLE reports (
   CONSTRAINT reports_failed_has_failure CHECK ((outcome = 'FAILED') = (failure_code IS NOT NULL))
 );
 
--- An expired result loses its body, but keeps its description and its expiry.
+-- When a result expires, body becomes null. The other columns stay.
 CREATE TABLE results (
   job_id     uuid PRIMARY KEY,
   attempt    int NOT NULL,
@@ -126,8 +125,7 @@ CREATE TABLE results (
 ALTER TABLE results ALTER COLUMN body SET STORAGE EXTERNAL; -- bodies are random data, which cannot be compressed
 CREATE INDEX results_expiry ON results (expires_at) WHERE body IS NOT NULL;
 
--- Removed jobs. If a job was removed within 20 minutes of its end, the columns from state on are set, because the history may still count
--- the job.
+-- Removed jobs. Jobs removed within 20 minutes of their end have the columns from state on. The table history still counts these jobs.
 CREATE TABLE tombstones (
   job_id      uuid PRIMARY KEY,
   client_id   uuid NOT NULL,

@@ -1,9 +1,9 @@
 -- +goose Up
 
--- A client's stream of events is ordered by (tx, job_id, seq). tx is the id of the event's transaction, but at least the tx of the job's
--- previous event (jobs.event_tx). So the stream never shows a job's events out of order.
+-- A client's stream of events is ordered by (tx, job_id, seq). tx is the larger of the transaction's id and the tx of the job's previous
+-- event (jobs.event_tx). So the stream never shows a job's events out of order.
 CREATE TABLE events (
-  job_id      uuid NOT NULL, -- no foreign key: written in the statement that writes the job, deleted with it
+  job_id      uuid NOT NULL, -- no foreign key: one statement writes a job and its first event, one deletes both
   client_id   uuid NOT NULL,
   seq         int NOT NULL CONSTRAINT events_seq_positive CHECK (seq > 0),
   event_id    uuid NOT NULL,
@@ -13,7 +13,7 @@ CREATE TABLE events (
   attempt     int NOT NULL,
   occurred_at timestamptz NOT NULL,
   tx          xid8 NOT NULL DEFAULT pg_current_xact_id(),
-  called_back boolean, -- whether the job has a callback; if null, the trigger looks it up
+  called_back boolean, -- whether the job has a callback; if null, deliver_events looks it up in jobs
   data        jsonb NOT NULL,
   PRIMARY KEY (job_id, seq),
   CONSTRAINT events_transition_allowed CHECK (CASE
@@ -35,8 +35,8 @@ CREATE TABLE client_events (
   event_name  text NOT NULL,
   occurred_at timestamptz NOT NULL,
   tx          xid8 NOT NULL DEFAULT pg_current_xact_id(),
-  batch_id    uuid, -- of batch.completed
-  webhook_id  uuid, -- of webhook.test and webhook.disabled
+  batch_id    uuid, -- the batch of a batch.completed event
+  webhook_id  uuid, -- the webhook of a webhook.test or webhook.disabled event
   data        jsonb NOT NULL
 );
 CREATE INDEX client_events_client ON client_events (client_id, tx, event_id);

@@ -1,6 +1,7 @@
 -- +goose Up
 
--- items is the response to the request: accepted and refused items in order. It never changes. The outcome is written once.
+-- items lists the accepted and refused items in the order of the request, as in the response. It never changes. The columns from status on
+-- are written once, when the batch is complete.
 CREATE TABLE batches (
   batch_id       uuid PRIMARY KEY,
   client_id      uuid NOT NULL,
@@ -22,9 +23,9 @@ CREATE TABLE batches (
 CREATE INDEX batches_open ON batches (batch_id) WHERE completed_at IS NULL;
 CREATE INDEX batches_ended ON batches (completed_at) WHERE completed_at IS NOT NULL;
 
--- A bulk operation first copies the matching jobs into bulk_items, in several steps, from new to old. Each step stores the last job that
--- it read as position. Then the operation processes the items. The counters and the results of items are written in one transaction.
--- client_id is null for an operation of an operator. No index contains the counters, so their updates are in place (HOT).
+-- First, several steps copy the matching jobs into bulk_items, newest first. Each step stores the id of its last job in position. Then the
+-- operation processes the items. The counters and the results of items are written in one transaction. client_id is null for an operation
+-- of an operator. No index contains the counters, so their updates are in place (HOT).
 CREATE TABLE bulk_operations (
   bulk_id     uuid PRIMARY KEY,
   client_id   uuid,
@@ -40,7 +41,7 @@ CREATE TABLE bulk_operations (
   finished_at timestamptz,
   aborted     boolean NOT NULL DEFAULT false,
   position    uuid,
-  more        boolean NOT NULL DEFAULT false, -- there were more jobs than one operation may have
+  more        boolean NOT NULL DEFAULT false, -- more jobs matched than one operation may process
   total       int NOT NULL DEFAULT 0,
   succeeded   int NOT NULL DEFAULT 0,
   skipped     int NOT NULL DEFAULT 0,
@@ -71,7 +72,7 @@ CREATE TABLE bulk_items (
   PRIMARY KEY (bulk_id, job_id),
   CONSTRAINT bulk_items_result_complete CHECK ((result = 'PENDING') = (ended_at IS NULL))
 );
--- The index begins with the result, so the planner finds the items of one operation by the primary key.
+-- result comes first, so the planner finds the items of one operation by the primary key.
 CREATE INDEX bulk_items_result ON bulk_items (result, bulk_id, job_id);
 
 -- +goose Down

@@ -1,8 +1,8 @@
 -- +goose Up
 
--- Schedules submit jobs at set times. look_at is when the leader must process the row: at its due time plus jitter, or to retry after an
--- error. version increases with each change. The leader submits jobs and updates the row in one transaction. It does nothing if version
--- has changed since it read the row. pending_for is a due time that waits for the end of an earlier run.
+-- Schedules submit jobs at set times. look_at is when the leader processes the row next: due_at plus jitter, or a retry after an error.
+-- version increases with each change. The leader submits jobs and updates the row in one transaction. If version has changed since the
+-- leader read the row, the leader changes nothing. pending_for is a due time that waits for the end of an earlier run.
 CREATE TABLE schedules (
   schedule_id  uuid PRIMARY KEY,
   client_id    uuid NOT NULL,

@@ -19,9 +19,10 @@ CREATE TABLE workers (
   expires_at   timestamptz NOT NULL
 );
 
--- active and queued are upper bounds of the unfinished and the QUEUED jobs. The leases' numbers are not included. reported_active and
--- reported_queued are running totals of what was added to the bounds. A new count, plus what was reported since it began, replaces a bound.
--- Transactions that change headroom or headroom_leases lock this row first.
+-- active is an upper bound for the number of unfinished jobs, queued for the number of QUEUED jobs. Jobs that processes may still store
+-- under headroom_leases are not included. reported_active and reported_queued are the totals of all additions to these bounds. From time
+-- to time, the jobs are counted and the counts replace the bounds. Additions made during a count are added to the result. Transactions
+-- that change headroom or headroom_leases lock this row first.
 CREATE TABLE headroom (
   only_row        boolean PRIMARY KEY DEFAULT true CONSTRAINT headroom_one_row CHECK (only_row),
   active          bigint NOT NULL DEFAULT 0,
@@ -31,8 +32,8 @@ CREATE TABLE headroom (
 ) WITH (fillfactor = 50);
 INSERT INTO headroom DEFAULT VALUES;
 
--- A lease is the number of jobs that a process may store until it renews the lease. A statement that stores jobs locks the row of its
--- process's lease; if that row is gone, it stores nothing. A process that needs a larger lease removes expired leases that are not locked.
+-- A lease lets a process store a number of jobs before it must renew the lease. A statement that stores jobs locks its process's lease. If
+-- the lease is gone, the statement stores nothing. A process that needs a larger lease removes expired leases that are not locked.
 CREATE TABLE headroom_leases (
   lease_id   uuid PRIMARY KEY,
   process_id uuid NOT NULL,
@@ -59,7 +60,7 @@ CREATE TABLE history (
 );
 
 -- Outcomes that must still be appended to the Redis stream, or were appended so recently that Redis may lose them. Only database sessions
--- with the setting forgerun.outcome_stream write to it.
+-- with the setting forgerun.outcome_stream write to this table.
 CREATE TABLE outcome_outbox (
   job_id       uuid NOT NULL,
   attempt      int NOT NULL,

@@ -1,8 +1,8 @@
 -- +goose Up
 
--- Actions of operators through the operator API. An entry is written before the action and completed afterwards. If its process died in
--- between, the entry has no status, and the action may or may not have been done. Ids are ordered by time, so that the newest entries are
--- found by key.
+-- Actions of operators through the operator API. An entry is written before the action and completed afterwards. If the process dies in
+-- between, status stays null: the action may or may not have happened. Ids are ordered by time, so the primary key gives the newest
+-- entries.
 CREATE TABLE audit (
   audit_id    uuid PRIMARY KEY,
   at          timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -15,7 +15,7 @@ CREATE TABLE audit (
   detail      jsonb NOT NULL
 );
 
--- Pauses by operators. Each claim of jobs reads them, so that a pause applies to all processes from its commit on. The table has few rows.
+-- Pauses by operators. Every claim of jobs reads this table, so a committed pause applies to all processes. The table has few rows.
 CREATE TABLE pauses (
   pause_id   uuid PRIMARY KEY,
   scope      text NOT NULL,
@@ -30,7 +30,7 @@ CREATE TABLE pauses (
   CONSTRAINT pauses_once UNIQUE (scope, target, mode)
 );
 
--- Sessions of the console that were ended by a logout, until their cookies have expired.
+-- Console sessions that ended by a logout. A row stays until the session's cookies have expired.
 CREATE TABLE ended_sessions (
   session_id text PRIMARY KEY,
   expires_at timestamptz NOT NULL

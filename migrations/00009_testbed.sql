@@ -1,29 +1,29 @@
 -- +goose Up
 
--- Fault rules that clients of a test bed have set for their own traffic, in order. seen counts the requests that matched the rule. applied
--- counts the requests that it affected. Only a service with FORGERUN_TESTBED reads the table.
+-- Fault rules that clients of a test bed have set for their own traffic. seen counts the requests that matched the rule. applied counts
+-- the requests that got the fault. Only a service with FORGERUN_TESTBED reads the table.
 CREATE TABLE testbed_faults (
   client_id  uuid NOT NULL,
-  session_id uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- a session with a label; the default means none
+  session_id uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- the rule's session if it has a label, otherwise the default
   position   int NOT NULL,
   rule_id    uuid NOT NULL,
   operation  text, -- null for all
   from_at    timestamptz,
   until_at   timestamptz,
-  nth        bigint, -- the rule applies until it has seen this many requests; null: no limit
+  nth        bigint, -- after this many matching requests, the rule no longer applies; null: no limit
   rule       json NOT NULL,
   seed       bigint NOT NULL,
   seen       bigint NOT NULL DEFAULT 0,
   applied    bigint NOT NULL DEFAULT 0,
   first_at   timestamptz, -- when the rule first applied
-  subject    text, -- if the rule has "same": the subject of the first request that it applied to
+  subject    text, -- of a rule with "same": what the first affected request was about; the rule ignores other subjects
   PRIMARY KEY (client_id, session_id, position),
   CONSTRAINT testbed_faults_counted CHECK (applied BETWEEN 0 AND seen)
 ) WITH (fillfactor = 50);
 CREATE TRIGGER testbed_faults_of_a_client AFTER INSERT ON testbed_faults REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 
--- Sessions that record and judge the traffic of a test bed's client. A client has at most one open session with each label, and one
+-- Sessions that record and judge the traffic of a test bed's client. A client has at most one open session for each label, and at most one
 -- without a label. Only a service with FORGERUN_TESTBED reads these tables.
 CREATE TABLE testbed_sessions (
   client_id  uuid NOT NULL,
@@ -32,7 +32,7 @@ CREATE TABLE testbed_sessions (
   profile    text NOT NULL,
   seed       bigint NOT NULL,
   rules      text[] NOT NULL,
-  exchanges  int NOT NULL DEFAULT 0, -- number of exchanges; the ones beyond the limit are counted, but not stored
+  exchanges  int NOT NULL DEFAULT 0, -- exchanges beyond the limit are counted but not stored
   bytes      bigint NOT NULL DEFAULT 0, -- total size of all counted exchanges
   created_at timestamptz NOT NULL,
   ended_at   timestamptz,
@@ -40,11 +40,12 @@ CREATE TABLE testbed_sessions (
   CONSTRAINT testbed_sessions_end_after_beginning CHECK (ended_at >= created_at)
 ) WITH (fillfactor = 50);
 CREATE UNIQUE INDEX testbed_sessions_open ON testbed_sessions (client_id, label) WHERE ended_at IS NULL;
-CREATE UNIQUE INDEX testbed_sessions_latest ON testbed_sessions (session_id); -- of all clients, for operators
+CREATE UNIQUE INDEX testbed_sessions_latest ON testbed_sessions (session_id); -- operators list sessions of all clients, the latest first
 CREATE TRIGGER testbed_sessions_of_a_client AFTER INSERT ON testbed_sessions REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 
--- The requests of a client in a session, with their answers. An erasure removes sessions first, because nothing is recorded without one.
+-- The requests of a client in a session, with their answers. An erasure removes sessions first: without a session, no exchange is
+-- recorded.
 CREATE TABLE testbed_exchanges (
   client_id  uuid NOT NULL,
   session_id uuid NOT NULL,
@@ -53,7 +54,8 @@ CREATE TABLE testbed_exchanges (
   PRIMARY KEY (client_id, session_id, number)
 );
 
--- Maps each request to its session, if that session has a label. Jobs and batches belong to the session of the request that created them.
+-- Maps requests to their sessions. Requests of a session without a label have no row. Jobs and batches belong to the session of the
+-- request that created them.
 CREATE TABLE testbed_requests (
   client_id  uuid NOT NULL,
   request_id text NOT NULL,
@@ -74,22 +76,22 @@ CREATE TABLE testbed_clock (
   CONSTRAINT testbed_clock_rate CHECK (rate BETWEEN 0.1 AND 3600)
 );
 
--- Postgres connections of a test bed search this schema before pg_catalog, so they find these functions. A move replaces the functions
--- with ones that contain constants. So Postgres inlines them, and plans cached statements again. Other connections find the functions of
--- pg_catalog first.
+-- Connections of a test bed search this schema before pg_catalog, so they use the functions below. Moving the clock replaces these
+-- functions by functions with constants. Postgres inlines the constants and plans cached statements again. Other connections find the
+-- functions of pg_catalog first.
 CREATE FUNCTION now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
   AS 'SELECT pg_catalog.now()';
 CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
   AS 'SELECT pg_catalog.clock_timestamp()';
 
--- The time to record for an event. `due` is when the event was due, or null. The result is the due time if the clock jumped over it or
--- does not run at the rate of Postgres' clock. Otherwise it is the current time.
+-- The time to record for an event. `due` is when the event was due, or null. The result is `due` if the clock jumped past it, or if the
+-- clock runs faster or slower than Postgres' clock. Otherwise the result is the current time.
 CREATE FUNCTION testbed_moment(due timestamptz) RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
   AS 'SELECT pg_catalog.clock_timestamp()';
 
--- Moves the clock by jump. From then on, the clock runs at new_rate, or stands still. The move takes effect only after `wait`, when it is
--- already committed. So a statement with the old functions never sees a time after the start of the new clock, even if the old clock is
--- faster. The function does everything in one call, so that little time passes between reading the clock and the commit.
+-- Moves the clock forward by `jump`. From then on, the clock runs at new_rate, or stands still. The move takes effect `wait` after the
+-- call, and must be committed by then. Until then all statements use the old functions, so none sees a time that the new clock has not
+-- reached. One call does everything, so that the commit follows soon after the clock is read.
 -- +goose StatementBegin
 CREATE FUNCTION testbed_move(next bigint, jump interval, wait interval, old_rate float8, new_rate float8, new_frozen boolean)
 RETURNS void LANGUAGE plpgsql AS $$

@@ -1,9 +1,8 @@
 -- +goose Up
 
--- webhooks: subscriptions. A deleted or disabled webhook stays because of its
--- log of deliveries. Secrets are encrypted with the master key. proven_at is
--- when the receiver at proven_url confirmed that it wants events. The proof is
--- valid only while the webhook has that URL.
+-- Subscriptions of clients. A deleted or disabled webhook keeps its row, so that its deliveries can still be read. Secrets are encrypted
+-- with the master key. proven_at is when the receiver at proven_url confirmed that it wants events. This proof is valid only while url
+-- equals proven_url.
 CREATE TABLE webhooks (
   webhook_id           uuid PRIMARY KEY,
   client_id            uuid NOT NULL,
@@ -33,9 +32,10 @@ CREATE INDEX webhooks_deleted ON webhooks (deleted_at) WHERE deleted_at IS NOT N
 CREATE TRIGGER webhooks_of_a_client AFTER INSERT ON webhooks REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 
--- deliveries: one event for one endpoint. An endpoint is a webhook, or the origin of callback URLs (see callback_endpoint). Endpoints
--- share the sending capacity. A delivery is waiting (PENDING, not claimed), being sent (PENDING, claimed), or settled. dispatch counts the
--- claims. A sender with a lower count has lost the delivery, and its writes change nothing.
+-- A delivery sends one event to one endpoint. An endpoint is a webhook, or the origin of callback URLs (see callback_endpoint). Every
+-- endpoint gets a fair share of the sending capacity. A delivery is waiting (PENDING, not claimed), being sent (PENDING, claimed), or
+-- settled. dispatch counts the claims. If it has changed since a sender's claim, the sender has lost the delivery, and its writes change
+-- nothing.
 CREATE TABLE deliveries (
   delivery_id     uuid PRIMARY KEY,
   client_id       uuid NOT NULL,
@@ -49,15 +49,15 @@ CREATE TABLE deliveries (
   created_at      timestamptz NOT NULL,
   state           text NOT NULL DEFAULT 'PENDING' CONSTRAINT deliveries_state_known CHECK (state IN ('PENDING', 'DELIVERED', 'FAILED')),
   attempts        int NOT NULL DEFAULT 0,
-  resent_at       int NOT NULL DEFAULT 0, -- value of attempts at the last redelivery; the limit of tries counts from there
+  resent_at       int NOT NULL DEFAULT 0, -- attempts made before the last redelivery; they do not count towards the limit
   dispatch        int NOT NULL DEFAULT 0,
   next_attempt_at timestamptz,
   claimed_until   timestamptz,
-  tried_at        timestamptz, -- when the last attempt was recorded, by Postgres' clock; the wait for the next one begins then
+  tried_at        timestamptz, -- when the last attempt was recorded (Postgres' clock); the wait for the next one begins then
   settled_at      timestamptz,
   last_status     int, -- HTTP
   last_error      text, -- class of the error
-  last_reason     text, -- details of the failure, and the address; null if only the class is known
+  last_reason     text, -- details of the error and the receiver's address; null if there are none
   traceparent     text, -- of the job's span when the event happened; null without a job or a trace
   CONSTRAINT deliveries_one_target CHECK ((webhook_id IS NULL) = (url IS NOT NULL)),
   CONSTRAINT deliveries_pending_has_time CHECK ((state = 'PENDING') = (next_attempt_at IS NOT NULL)),
@@ -66,8 +66,8 @@ CREATE TABLE deliveries (
   CONSTRAINT deliveries_delivered_no_error CHECK (state <> 'DELIVERED' OR last_error IS NULL),
   CONSTRAINT deliveries_failed_has_error CHECK (state <> 'FAILED' OR last_error IS NOT NULL)
 )
--- Each row is written a few times and then only read. Every change moves it to another index. A vacuum must remove dead index entries
--- before the default fifth of the table has changed.
+-- Each row is written a few times and then only read. Every write leaves a dead index entry. By default, a vacuum would remove dead
+-- entries only after a fifth of the table has changed.
 WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_insert_scale_factor = 0.05);
 CREATE INDEX deliveries_waiting ON deliveries (client_id, endpoint_id, next_attempt_at)
   WHERE state = 'PENDING' AND claimed_until IS NULL;
@@ -75,7 +75,7 @@ CREATE INDEX deliveries_claimed ON deliveries (claimed_until) WHERE claimed_unti
 CREATE INDEX deliveries_webhook ON deliveries (webhook_id, delivery_id) WHERE webhook_id IS NOT NULL;
 CREATE INDEX deliveries_job ON deliveries (job_id, delivery_id) WHERE job_id IS NOT NULL;
 CREATE INDEX deliveries_failed ON deliveries (webhook_id, delivery_id) WHERE state = 'FAILED' AND webhook_id IS NOT NULL;
--- The predicate means the same as webhook_id IS NOT NULL. Written like this, searches by webhook alone do not use the index.
+-- The predicate means webhook_id IS NOT NULL. In that form, the planner would also use this index to search by webhook alone.
 CREATE UNIQUE INDEX deliveries_once ON deliveries (event_id, webhook_id) WHERE url IS NULL;
 
 CREATE TABLE delivery_attempts (
@@ -102,9 +102,8 @@ CREATE TABLE signing_keys (
   retires_at  timestamptz
 );
 
--- Writes the deliveries of new events to the client's webhooks. A change of state and an event that the client emitted also go to the
--- job's callback. If none of the events can go to a callback, the trigger skips the second INSERT. OFFSET 0 makes the planner look each
--- client up in the index.
+-- Writes deliveries of new events for the client's webhooks. A change of state and an event that the client emitted also go to the job's
+-- callback. OFFSET 0 makes the planner look each client up in the index.
 -- +goose StatementBegin
 CREATE FUNCTION deliver_events() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -138,7 +137,7 @@ $$;
 CREATE TRIGGER events_delivered AFTER INSERT ON events REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION deliver_events();
 
--- Writes the deliveries of events without a job. The statement that writes webhook.test also writes its only delivery.
+-- Writes the deliveries of events without a job. Skips webhook.test: the statement that writes this event also writes its delivery.
 -- +goose StatementBegin
 CREATE FUNCTION deliver_client_events() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -155,8 +154,8 @@ $$;
 CREATE TRIGGER client_events_delivered AFTER INSERT ON client_events REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION deliver_client_events();
 
--- Removing a job removes its deliveries, and removing these removes their attempts. A removal that waited for locks does not see rows that
--- were written meanwhile. The triggers see and remove them. Deliveries are locked in order of their ids.
+-- A job's removal also removes its deliveries and their attempts. A DELETE that waited for locks does not see deliveries that were written
+-- meanwhile. The triggers run later and see them. Deliveries are locked in order of their ids.
 -- +goose StatementBegin
 CREATE FUNCTION remove_deliveries() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

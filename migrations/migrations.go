@@ -1,5 +1,4 @@
-// Package migrations embeds the SQL files of the database schema: one for each subject of the first schema, then one for each later change.
-// Package repo runs them.
+// Package migrations embeds the SQL files of the database schema. Package repo runs them.
 package migrations
 
 import "embed"

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/migrations"
 )
 
-// A migration that may have run somewhere is never edited. checksums.txt has a line for each, in the format of sha256sum.
+// checksums.txt has a line for each migration, in the format of sha256sum.
 func TestMigrationsAreNeverEdited(t *testing.T) {
 	t.Parallel()
 	recorded, err := os.ReadFile("checksums.txt")
