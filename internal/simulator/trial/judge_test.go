@@ -114,12 +114,12 @@ func (p *played) unreadableSources() {
 // succeeded on its first attempt. TestInvariantsSeeDamage in repo breaks each rule over rows.
 var damages = []struct{ sql, want string }{
 	{"DELETE FROM jobs WHERE job_id = $1", "accepted: the job was accepted, but no longer exists"},
-	{"DELETE FROM results WHERE job_id = $1", "final: a job that succeeded has no result"},
+	{"DELETE FROM results WHERE job_id = $1", "final: a SUCCEEDED job has no result"},
 	{"WITH older AS (UPDATE webhooks SET (created_at, updated_at) = (created_at - interval '1 min', created_at - interval '1 min')) " +
 		"DELETE FROM deliveries WHERE job_id = $1", "delivery: event 5 (job.succeeded) has no delivery to webhook "},
 	{"DELETE FROM delivery_attempts WHERE delivery_id IN (SELECT delivery_id FROM deliveries WHERE job_id = $1)",
-		"delivery: a delivery counts more or fewer attempts than are recorded"},
-	{"UPDATE jobs SET fence = 7 WHERE job_id = $1", "fence: a job counts more or fewer claims than its log"},
+		"delivery: a delivery's number of attempts differs from the recorded attempts"},
+	{"UPDATE jobs SET fence = 7 WHERE job_id = $1", "fence: a job's number of claims or lost leases differs from its events"},
 	{"UPDATE jobs SET client_id = gen_random_uuid() WHERE job_id = $1", "foreign: a row of tenant "},
 	{"UPDATE events SET client_id = gen_random_uuid() WHERE seq = 3 AND job_id = $1", "foreign: a stored event of tenant "},
 	{"UPDATE events SET event_name = 'event.emitted', prev_state = NULL, next_state = NULL WHERE seq = 3 AND job_id = $1",
@@ -128,7 +128,7 @@ var damages = []struct{ sql, want string }{
 	{"UPDATE deliveries SET state = 'FAILED', last_error = 'HTTP_5XX', last_status = 500 WHERE job_id = $1",
 		" must not be FAILED (HTTP_5XX, last status 500) after "},
 	{"UPDATE batches SET failed = failed + 1 WHERE $1 <> '' AND batch_id = (SELECT min(batch_id::text)::uuid FROM batches)",
-		"final: counts, event and items of a batch disagree"},
+		"final: a batch's counts, event and items differ"},
 }
 
 // damagedRows checks that the judge reports each damage and no other violation.
