@@ -29,7 +29,7 @@ func (c *Client) Wait(ctx context.Context, id string, options ...Option) (*Job, 
 	return awaitFinal(ctx, c, options, func(options []Option) (*Job, error) { return c.Job(ctx, id, options...) })
 }
 
-// Like Wait, WaitBatch polls until the batch is complete.
+// WaitBatch polls until the batch is complete, like Wait.
 func (c *Client) WaitBatch(ctx context.Context, id string, options ...Option) (*Batch, error) {
 	return awaitFinal(ctx, c, options, func(options []Option) (*Batch, error) { return c.Batch(ctx, id, options...) })
 }
