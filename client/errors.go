@@ -36,7 +36,7 @@ func (p *Problem) Error() string {
 		}
 	}
 	for _, v := range p.Violations {
-		if strings.Contains(p.Detail, v.Detail) {
+		if strings.Contains(p.Detail, v.Pointer+v.Parameter+": "+v.Detail) {
 			continue
 		}
 		text.WriteString("; " + line(v.Pointer+v.Parameter) + " " + line(v.Detail))

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -182,7 +183,7 @@ func TestStatusBeforeBody(t *testing.T) {
 func TestProblem(t *testing.T) {
 	t.Parallel()
 	s := serve(t, reply{status: 400, kind: problemType + "; charset=utf-8", header: map[string]string{"X-Request-Id": "r1"},
-		body: `{"type":"https://x/p","title":"Bad\u001b[31m","detail":"two","instance":"urn:uuid:1","code":"RFA_X",
+		body: `{"type":"https://x/p","title":"Bad\u001b[31m","detail":"Two. limit: too much","instance":"urn:uuid:1","code":"RFA_X",
 			"violations":[{"pointer":"/type","detail":"no"},{"parameter":"limit","detail":"too much"}],"expired_at":"2030-01-01T00:00:00Z"}`})
 	err := second(s.c.Job(t.Context(), "j"))
 	var p *client.Problem
@@ -191,6 +192,7 @@ func TestProblem(t *testing.T) {
 	require.Equal(t, []any{"r1", "urn:uuid:1", 2030}, []any{p.RequestID, p.Instance, p.ExpiredAt.Year()})
 	require.Contains(t, err.Error(), ": RFA_X")
 	require.Contains(t, err.Error(), "/type no")
+	require.Equal(t, 1, strings.Count(err.Error(), "too much"), "the detail already has this violation")
 	require.NotContains(t, err.Error(), "\x1b", "control characters are removed")
 
 	// Members of the wrong type are ignored (RFC 9457, section 3.1).
