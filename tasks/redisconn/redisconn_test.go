@@ -135,4 +135,6 @@ func TestParseURLRefuses(t *testing.T) {
 		_, err = Connect(url, Options{})
 		require.Error(t, err, url)
 	}
+	_, err := parseURL("redis://h?pool_size=3")
+	require.ErrorContains(t, err, `a redis:// address has no parameter "pool_size"`)
 }

@@ -64,7 +64,7 @@ func parseURL(raw string) (*redis.UniversalOptions, error) {
 	}
 	for param := range query {
 		if !slices.Contains(form.params, param) {
-			return nil, fmt.Errorf("a %s:// address has no parameter %q", param, name)
+			return nil, fmt.Errorf("a %s:// address has no parameter %q", name, param)
 		}
 	}
 	o := &redis.UniversalOptions{
