@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -101,7 +102,18 @@ func newStackOn(t *testing.T, databaseURL string, environment ...env) *stack {
 		"FORGERUN_MASTER_KEY": masterKey, "FORGERUN_WEBHOOK_ALLOW_PRIVATE": "true",
 	}, merge(environment...))
 	s.db = openPool(t, databaseURL)
+	t.Cleanup(s.logUnfinished)
 	return s
+}
+
+// logUnfinished logs the unfinished jobs of a failed test.
+func (s *stack) logUnfinished() {
+	if !s.t.Failed() {
+		return
+	}
+	rows, _ := s.db.Query(context.Background(), `SELECT row_to_json(jobs)::text FROM jobs WHERE finished_at IS NULL LIMIT 20`)
+	jobs, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	s.t.Logf("unfinished jobs: %v\n%s", err, strings.Join(jobs, "\n"))
 }
 
 func documented(t *testing.T) *apitest.Document {
