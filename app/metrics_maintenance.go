@@ -115,7 +115,7 @@ func (m *maintenanceMetrics) Blocked(task string, blocked bool) {
 	}
 }
 
-// ForgetBacklog hides the backlog, because another process exports it now.
+// ForgetBacklog hides the backlog. Only the leader exports it.
 func (m *maintenanceMetrics) ForgetBacklog() {
 	m.Backlog.show(job.Backlog{})
 	m.Backlog.takenAt.Set(0)

@@ -40,7 +40,7 @@ type Record struct {
 	Runs     []Run
 	Groups   map[string]time.Time // ends of batches and bulk operations
 	Attempts []Attempt            // delivery attempts, sorted by start
-	Expiries map[string]time.Time // times when keys of the client expire, by id
+	Expiries map[string]time.Time // when the client's API keys expire, by key id
 	Now      time.Time
 	// Submits reports whether requests with a method and path submit jobs. If nil, the role decides.
 	Submits func(method, path string) bool

@@ -174,7 +174,7 @@ func TestEvidenceNamesLostResponses(t *testing.T) {
 	}
 }
 
-// A broken rule says what the client did, and cites the sentence about that mistake.
+// The result of a broken rule says what the client did, and quotes the sentence of the standard or of the API's documentation.
 func TestCitations(t *testing.T) {
 	t.Parallel()
 	repeated := func(times int, x verdict.Exchange) func(*trace) {

@@ -266,7 +266,7 @@ func (c *Capacity) endCount(
 		c.shares.add(a.client, a.jobs, -1)
 	}
 	c.accepted = append(c.accepted[:0:0], c.accepted[before:]...)
-	counted.Reported = counted.Reported.Plus(c.mine, 1) // the next renewal sends the count together with these jobs
+	counted.Reported = counted.Reported.Plus(c.mine, 1) // the count lacks the jobs in c.mine, which the next renewal reports
 	return &counted, nil
 }
 

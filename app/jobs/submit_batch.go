@@ -103,7 +103,7 @@ func (s *Service) defineBatch(r job.BatchRequest, proven origins) (job.BatchSubm
 	return sub, nil
 }
 
-// ReceivedAt is the seed of random values. Each item gets a different one, so that equal items differ.
+// ReceivedAt is the seed of random values. Each item gets its own, so that items with the same content get different random values.
 func itemRequest(r job.BatchRequest, i int) job.Request {
 	item := r.Items[i].Request
 	item.ClientID, item.RequestID, item.Language = r.ClientID, r.RequestID, r.Language

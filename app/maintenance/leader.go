@@ -52,8 +52,8 @@ func (l *leader) run(ctx context.Context) {
 // lead keeps trying to get or keep the lease. The lease counts from the time before the request, so this process stops before another one
 // may lead.
 //
-// If a vital task is blocked, the process asks for a lease of zero duration: it continues its work, but an unblocked process takes over
-// immediately. A blocked process takes over only if nobody has led for leaderLease. Then it can do a part of the work.
+// If a vital task is blocked, the process asks for a lease of zero duration. It continues its work until an unblocked process takes over.
+// A blocked process takes over only after leaderLease without a leader. It can then do a part of the work.
 func (l *leader) lead(ctx context.Context) {
 	for ctx.Err() == nil {
 		asked := time.Now()

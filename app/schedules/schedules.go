@@ -175,8 +175,8 @@ func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
 	return err
 }
 
-// Trigger submits a job of a schedule immediately, even if it is paused. It does not change the due times. The overlap policy also
-// applies to this job.
+// Trigger submits a job of a schedule immediately, even if it is paused. It does not change the due times. For the overlap
+// policy, the next due time counts this job as an earlier run.
 func (s *Service) Trigger(ctx context.Context, client, id job.ID, now time.Time, requestID string) (*job.Job, error) {
 	sched, err := s.Store.Schedule(ctx, client, id)
 	if err != nil {

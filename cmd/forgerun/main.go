@@ -115,7 +115,7 @@ func sentence(err error) string {
 	return "forgerun: " + text
 }
 
-// lastWords prints why the program ends. It gives up after a second, in case nobody reads standard error.
+// lastWords prints why the program ends. It waits at most a second, because standard error may be a pipe without a reader.
 func lastWords(stderr io.Writer, words ...any) {
 	said := make(chan struct{})
 	go func() {

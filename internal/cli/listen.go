@@ -174,7 +174,7 @@ func (r *receiver) receive(request *http.Request, body []byte) int {
 	return status
 }
 
-// passOn gives the message to the user's command. Without a command, it forwards the message if asked to, and prints it.
+// passOn runs the user's command with the message. Without a command, it forwards the message if --forward is set, and prints it.
 func (r *receiver) passOn(request *http.Request, m *client.WebhookMessage, body []byte) (status int) {
 	if len(r.args) > 0 {
 		if err := r.runCommand(m, body); err != nil {

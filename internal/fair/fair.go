@@ -113,7 +113,8 @@ func (s *Semaphore[K]) forget(client K) {
 	}
 }
 
-// serve gives free places to the waiting clients, first to the client with the fewest. It stops when that client has reached its limit.
+// serve grants free places to waiting clients, first to the client that holds the fewest. It stops once that client holds as many
+// places as are free.
 func (s *Semaphore[K]) serve() {
 	for len(s.waiting) > 0 {
 		next := 0

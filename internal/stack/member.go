@@ -101,7 +101,7 @@ func (m *member) down(patience time.Duration) error {
 	return m.current.Load().Stop(patience)
 }
 
-// resize changes all to n members: it starts new ones, or drops the last. The caller must stop the dropped ones.
+// resize makes the list n members long. It adds new members, or drops members at the end. The caller must stop the dropped ones.
 func (s *Stack) resize(all *[]*member, role string, n int) (wanted, dropped []*member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -152,7 +152,7 @@ func (p *proxy) pass(l *link, to, from net.Conn, answers bool) {
 	}
 }
 
-// hold reports whether the link is still open.
+// hold waits for the delay of the current fault, if there is one. It reports whether the link is still open.
 func (p *proxy) hold(l *link) bool {
 	d := p.fault.Load()
 	if d == nil {

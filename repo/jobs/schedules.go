@@ -126,7 +126,7 @@ func (s *Store) NextLook(ctx context.Context) (wait time.Duration, any bool, err
 	return pg.QueryFirst(ctx, s.db, pgx.RowTo[time.Duration], statement("nextLook"))
 }
 
-// DueSchedules returns at most `limit` schedules that must be checked now, the earliest first.
+// DueSchedules returns at most `limit` schedules that must be checked now. Clients take turns.
 func (s *Store) DueSchedules(ctx context.Context, limit int) ([]job.DueSchedule, error) {
 	return pg.QueryAs(ctx, s.db, "schedules", pgx.RowToStructByName[job.DueSchedule], statement("dueSchedules"), limit)
 }

@@ -1,7 +1,7 @@
 -- name: countLoad
 -- Counts entries of the indexes jobs_waiting, jobs_scheduled and jobs_held. The index predicates are the complete condition, so the scans
--- are index-only. They read the table only for rows changed since the last vacuum. Waiting jobs that are not CREATED are QUEUED. Above the
--- limit it counts too few as QUEUED, but then no new jobs are accepted anyway.
+-- are index-only. They read the table only for rows changed since the last vacuum. Waiting jobs that are not CREATED are QUEUED. Each count
+-- stops at @limit. If more jobs wait, too few count as QUEUED. This does no harm, because no new jobs are accepted then.
 -- Parameters: @limit
 SELECT waiting.n + held.n, greatest(waiting.n - created.n, 0), reported_active, reported_queued FROM headroom,
   (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @limit) w) waiting,

@@ -4,9 +4,9 @@
 -- ignored, because such rows may have been written after the statement began. If the delay is longer than the clock was ahead, the row
 -- stays: its new time would still look stranded.
 --
--- Walks jobs with a future time in the index jobs_waiting, and reads only rows with a future queued_at. Locks the moved rows by primary
--- key in job_id order. Skips rows that another transaction has locked. Redis may have a task for the old time; the relay enqueues the job
--- once it is due. The order of jobs, and times that clients asked for, do not change.
+-- Walks the entries of the index jobs_waiting with a future run_at, and moves only jobs whose queued_at is also in the future. Locks the
+-- moved rows by primary key in job_id order. Skips rows that another transaction has locked. Redis may have a task for the old time; the
+-- relay enqueues the job once it is due. The order of jobs, and times that clients asked for, do not change.
 -- Parameters: @after_time, @after_job, @limit
 WITH looked AS MATERIALIZED (
   SELECT run_at, job_id, queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL
@@ -49,9 +49,9 @@ ORDER BY run_at DESC, job_id DESC LIMIT 1
 SELECT client_id, endpoint_id, n, (SELECT count(*)::int FROM moved) FROM walk ORDER BY n DESC LIMIT 1
 
 -- name: endStrandedLeases
--- Shortens leases of workers as if they had been renewed now; living workers renew them anyway. Shortens claims of deliveries, found by
--- the index deliveries_claimed, to six minutes: settings allow at most five minutes for an attempt. Skips rows that another transaction
--- has locked.
+-- A lease whose last heartbeat is in the future gets its usual length, counted from now. Living workers renew it anyway. Shortens claims
+-- of deliveries, found by the index deliveries_claimed, to six minutes: settings allow at most five minutes for an attempt. Skips rows
+-- that another transaction has locked.
 -- Parameters: @limit
 WITH far AS MATERIALIZED (
   SELECT delivery_id FROM deliveries WHERE claimed_until > pg_catalog.now() + interval '6 min' ORDER BY claimed_until

@@ -173,7 +173,7 @@ func TestBatcherCancelledCaller(t *testing.T) {
 func TestBatcherStopFlushesWaitingItems(t *testing.T) {
 	g, b := gated(t)
 	calls := g.occupy(t.Context(), b)
-	for i, item := range []string{"x", "y", "z"} { // two of them have keys that are in flight
+	for i, item := range []string{"x", "y", "z"} { // x and y wait, because flushes with their keys are in progress
 		calls = append(calls, call(t.Context(), b, item))
 		b.awaitQueued(t, i+1)
 	}

@@ -174,7 +174,7 @@ func TestEnsureAfterFlush(t *testing.T) {
 	require.Equal(t, want, r.Client.LRange(t.Context(), redisconn.QueueKey(redisconn.Jobs, "pending"), 0, -1).Val())
 }
 
-// asynq registers a queue only once per client. After Redis was emptied, its inspector does not find the queue.
+// asynq registers a queue only once per client. After Redis was emptied, asynq's inspector therefore does not find the queue.
 func TestEnsureWhileTheQueueIsUnknown(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)

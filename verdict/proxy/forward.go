@@ -137,8 +137,8 @@ func (p *Proxy) linksThrough(header string, in *http.Request) string {
 	return b.String()
 }
 
-// through returns the proxy's address for an address of the target, and other addresses unchanged. A target that gets the client's Host
-// writes http addresses, because it does not know that the proxy listens with TLS.
+// through returns the proxy's address for an address of the target, and other addresses unchanged. If the target receives the client's
+// Host header, it writes the proxy's address with http, because it does not know that the proxy listens with TLS.
 func (p *Proxy) through(address string, in *http.Request) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil {

@@ -12,7 +12,7 @@ const (
 	longest       = 9 // maximum number of steps of a walk
 )
 
-// Operation is a kind of request that the client sends without faults.
+// Operation is a kind of request that the client sends in a run without faults.
 type Operation struct {
 	Name     string    `json:"operation"`
 	Of       fault.Use `json:"of"`

@@ -25,7 +25,7 @@ var (
 	other = fault.Effect{OtherEnd: true}
 )
 
-// Only members that hold a job's state in the API are rewritten.
+// Only members that hold a job's state, according to the description of the API, are rewritten.
 func TestStatesAreRewritten(t *testing.T) {
 	t.Parallel()
 	described := func(description string) *wire.Shape {

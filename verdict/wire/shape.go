@@ -98,7 +98,7 @@ func (t *Thing) event(v map[string]any) any {
 	return v[t.Event]
 }
 
-// Show records that an exchange showed a job.
+// Show records that the response of an exchange contained a job. final reports whether the job had ended by then.
 func Show(x *verdict.Exchange, job string, final bool) {
 	list := &x.Shown
 	if final {

@@ -1,4 +1,4 @@
 package term
 
-// IgnoreReads does nothing, since Windows does not stop a process for a read.
+// IgnoreReads does nothing, because Windows does not stop a background process that reads from the terminal.
 func IgnoreReads() {}

@@ -169,8 +169,8 @@ func (ms Moves) before(i int) Move {
 	return unmoved(ms[i].Real)
 }
 
-// Latest returns a function of Postgres' time. It returns the latest service time that a process may have shown so far. Processes
-// learn of a move at most `lag` late.
+// Latest returns a function that maps a time of Postgres' clock to the latest service time that a process may have shown until then.
+// Processes learn of a move at most `lag` late.
 func (ms Moves) Latest(lag time.Duration) func(real time.Time) time.Time {
 	peaks := make([]time.Time, len(ms)) // for each move, the latest service time before all processes know the move
 	for i, m := range ms {

@@ -223,7 +223,7 @@ func failedDelivery(fn func(d *history.Delivery)) func(w *world) {
 func toBroken(f *history.Fact) bool   { return f.Delivery != nil && f.Delivery.URL == brokenURL }
 func ofCallback(f *history.Fact) bool { return f.Delivery.URL != "" }
 
-// tried gives that delivery exactly one attempt for each given response status.
+// tried changes the failed delivery to have one attempt per given response status.
 func (w *world) tried(answers ...int) {
 	n, accepted := 0, 0
 	w.dropAll(of(arrived), about(failingJob), named("job.succeeded"), toBroken, func(f *history.Fact) bool {

@@ -214,7 +214,7 @@ func newArrivals(s *Scenario) arrivals {
 	a := arrivals{phases: s.Arrival.Open, limit: cmp.Or(s.Duration, longest)}
 	a.random = rand.New(rand.NewPCG(s.Seed, math.MaxUint64)) // a stream of random numbers that no intent uses
 	if first := slices.IndexFunc(a.phases, Phase.hasRate); first >= 0 && a.phases[first].Poisson {
-		a.area = a.random.ExpFloat64() // even arrivals begin at once, without a first gap
+		a.area = a.random.ExpFloat64() // a random gap before the first arrival; evenly spaced arrivals start at once
 	}
 	return a
 }

@@ -146,7 +146,7 @@ func (s *Summary) Stale() (stale []string) {
 	return stale
 }
 
-// UpdateBaseline writes the breaks of these sessions to the baseline's file, and judges the sessions by the new baseline. Entries
+// UpdateBaseline writes the rules that these sessions broke to the baseline's file, and judges the sessions by the new baseline. Entries
 // that the sessions did not test stay.
 func (s *Summary) UpdateBaseline() error {
 	b := &Baseline{Path: s.Baseline.Path}

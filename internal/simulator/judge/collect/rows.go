@@ -195,7 +195,7 @@ func (c *collector) queue(ctx context.Context) error {
 
 // readTasks reads the hashes in which asynq stores tasks, since asynq's lists may change during the read. It omits archived
 // tasks, which are kept for operators. It also omits deliveries that wait for their next attempt, and deliveries of a dead process.
-// asynq gives a dead process's tasks to another process within two minutes.
+// asynq moves the tasks of a dead process to another process within two minutes.
 func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task, error) {
 	found := map[string]history.Task{}
 	for queue, harmless := range map[string][]string{
