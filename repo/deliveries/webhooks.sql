@@ -36,7 +36,7 @@ UPDATE webhooks SET url = coalesce(@url, url), events = coalesce(@events, events
   consecutive_failures = CASE WHEN @enabled OR @url <> url THEN 0 ELSE consecutive_failures END,
   failing_since = CASE WHEN @enabled OR @url <> url THEN NULL ELSE failing_since END,
   proven_at = CASE WHEN @proven THEN clock_timestamp() WHEN @url <> url THEN NULL ELSE proven_at END,
-  proven_url = CASE WHEN @proven THEN @url WHEN @url <> url THEN NULL ELSE proven_url END
+  proven_url = CASE WHEN @proven THEN coalesce(@url, url) WHEN @url <> url THEN NULL ELSE proven_url END
 WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL
 RETURNING {{webhookColumns}}
 
