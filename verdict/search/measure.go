@@ -24,16 +24,13 @@ func (s *search) measure(ctx context.Context) error {
 	}
 	for _, p := range runs {
 		t := p.trial
-		for _, r := range t.Results {
-			if r.Status == verdict.Fail && !slices.Contains(s.base.broken, r.Rule) {
-				s.base.broken = append(s.base.broken, r.Rule)
-			}
-		}
-		switch {
-		case t.Failed != "":
+		if t.Failed != "" {
 			return errors.Join(ErrBroken, errors.New("it failed ("+t.Failed+"): "+t.LastLine))
-		case len(s.base.broken) > 0:
-			return errors.Join(ErrBroken, errors.New("it breaks "+s.base.broken[0]))
+		}
+		for _, r := range t.Results {
+			if r.Status == verdict.Fail {
+				return errors.Join(ErrBroken, errors.New("it breaks "+r.Rule))
+			}
 		}
 		s.base.took = max(s.base.took, t.Took)
 	}

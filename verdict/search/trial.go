@@ -47,15 +47,14 @@ type Break struct {
 func (b Break) group() string { return b.Rule + "\n" + b.shape }
 
 type base struct {
-	broken []string      // ids of "must" rules that are broken even without faults, so they are no findings
-	jobs   int           // number of submitted jobs; 0 if it varies
-	took   time.Duration // longest time of a run
+	jobs int           // number of submitted jobs; 0 if it varies
+	took time.Duration // longest time of a run
 }
 
-// breaks returns the problems in a trial under a schedule, except problems that also exist without faults.
+// breaks returns the problems in a trial under a schedule.
 func (b *base) breaks(s Schedule, t *Trial) (all []Break) {
 	for _, r := range t.Results {
-		if r.Status != verdict.Fail || slices.Contains(b.broken, r.Rule) || len(r.Evidence) == 0 {
+		if r.Status != verdict.Fail || len(r.Evidence) == 0 {
 			continue
 		}
 		e := r.Evidence[0]
