@@ -92,6 +92,14 @@ func readFaults[Rule any](path string) (rules []Rule, err error) {
 	if err := yamlfile.Decode(text, &list); err != nil {
 		return nil, fmt.Errorf("the file must be an array of rules with match and effect: %w", err)
 	}
+	for n, rule := range list {
+		match, _ := rule.Match.(map[string]any)
+		for _, member := range []string{"nth", "every", "times", "probability"} {
+			if v, set := match[member]; set && (v == 0 || v == 0.0) { // a rule would ignore 0 and match all requests
+				return nil, fmt.Errorf("rule %d: /match/%s: must be greater than 0", n+1, member)
+			}
+		}
+	}
 	return recoded[[]Rule](list)
 }
 

@@ -144,6 +144,8 @@ func TestVerdictWithInvalidFaults(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"- match: {operation: submit}\n  effect: {status: 1}\n": "status", "effects: 1": "the file must be an array of rules",
+		"- match: {probability: 0.0}\n  effect: {status: 503}\n": "rule 1: /match/probability: must be greater than 0",
+		"- match: {nth: 0}\n  effect: {status: 503}\n":           "rule 1: /match/nth: must be greater than 0",
 	} {
 		faults := filepath.Join(t.TempDir(), "faults.yaml")
 		require.NoError(t, os.WriteFile(faults, []byte(text), 0o600))
