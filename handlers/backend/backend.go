@@ -1,5 +1,5 @@
-// Package backend runs the service behind the HTTP API in tests: all use cases, wired as in cmd/forgerun, with a database of its own. It
-// has no workers and no Redis.
+// Package backend runs the service behind the HTTP API in tests. It wires all use cases as in cmd/forgerun, with a new database. It has no
+// workers and no Redis.
 package backend
 
 import (
@@ -54,15 +54,15 @@ type Service struct {
 	Logger    *slog.Logger
 
 	Receivers int // number of enabled webhooks that every client has
-	// Targets returns why callbacks must not go to url, or "". If it is nil, only local hosts are refused.
+	// Targets returns the reason why callbacks must not go to url, or "". If Targets is nil, only local hosts are forbidden.
 	Targets func(url string) string
-	// Ask asks a receiver whether it wants events, and returns its refusal or "". If it is nil, no receiver is asked.
+	// Ask asks the receiver at url whether it accepts events. It returns the reason for a refusal, or "". nil: no receiver is asked.
 	Ask func(ctx context.Context, url string) (wrong string)
 
 	url string
 }
 
-// Tokens of an operator with all permissions and of a read-only one.
+// Tokens of two operators.
 const (
 	AdminToken = "the-token-of-ann-who-may-change"
 	ReadToken  = "the-token-of-one-who-reads"
@@ -136,7 +136,7 @@ const Secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=" //nolint:gos
 // URL returns the address of the database.
 func (s *Service) URL() string { return s.url }
 
-// Exec changes rows directly, without the use cases.
+// Exec executes SQL directly in the database.
 func (s *Service) Exec(sql string, args ...any) {
 	s.T.Helper()
 	repotest.Exec(s.T, s.url, sql, args...)
@@ -159,7 +159,7 @@ func (s *Service) Changed(client, id job.ID) {
 	s.Hub.Received(job.Notification{ClientID: client, JobID: id})
 }
 
-// Move takes a job through states, as workers do, and notifies watchers. Moving to QUEUED retries a failed job.
+// Move puts a job into the given states in turn, as workers do, and notifies watchers. QUEUED retries a failed job.
 func (s *Service) Move(id job.ID, states ...job.State) {
 	s.T.Helper()
 	ctx := context.Background()
@@ -202,14 +202,14 @@ func (s *Service) Newest() job.ID {
 	return id
 }
 
-// listener is connected to other processes, but never receives their notifications.
+// listener reports a connection to other processes, but delivers no notifications.
 type listener struct{}
 
 func (listener) Watch(job.ID)    {}
 func (listener) Unwatch(job.ID)  {}
 func (listener) Connected() bool { return true }
 
-// Queue records its calls and forwards notifications to the hub.
+// Queue records calls of its methods, and forwards notifications to the hub.
 type Queue struct {
 	*apptest.Queue
 	hub *events.Hub

@@ -7,10 +7,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Keys of client A: one for each scope and two expired. OtherKey and RevokedKey belong to client B.
+// API keys. OtherKey and RevokedKey belong to client B, the others to client A. RenewableKey and ExpiredKey have expired.
 const (
 	GoodKey      = "frk_goodKey00000_secretOfgood00000000000000000000000000000004YBIQj"
-	SomeKey      = "abcKey000000" // id of another valid key
+	SomeKey      = "abcKey000000" // id of a valid key of client A
 	ReaderKey    = "frk_readKey00000_secretOfread000000000000000000000000000000026D8Tx"
 	SubmitterKey = "frk_submitKey000_secretOfsubmit000000000000000000000000000000Ud7mS"
 	RenewableKey = "frk_renewableKey_secretOfrenewable000000000000000000000000002OpNB5"
@@ -19,19 +19,19 @@ const (
 	RevokedKey   = "frk_revokedKey00_secretOfrevoked000000000000000000000000000020vrKl"
 )
 
-// Ids of the rows that Seed makes. Job has succeeded, QueuedJob belongs to Batch, and FailedJob can be retried.
+// Ids of rows that Seed inserts.
 var (
 	ClientA      = id("00000000-0000-4000-8000-00000000000a")
 	ClientB      = id("00000000-0000-4000-8000-00000000000b")
 	ErasedClient = id("00000000-0000-4000-8000-00000000000c")
-	Job          = id("01890000-0000-7000-8000-000000000001")
-	QueuedJob    = id("01890000-0000-7000-8000-000000000002")
-	FailedJob    = id("01890000-0000-7000-8000-000000000003")
+	Job          = id("01890000-0000-7000-8000-000000000001") // has succeeded
+	QueuedJob    = id("01890000-0000-7000-8000-000000000002") // an item of Batch
+	FailedJob    = id("01890000-0000-7000-8000-000000000003") // can be retried
 	ForeignJob   = id("01890000-0000-7000-8000-00000000000f") // of client B
 	Batch        = id("01890000-0000-7000-8000-0000000000ba")
 	Webhook      = id("01890000-0000-7000-8000-0000000000c1")
 	Delivery     = id("01890000-0000-7000-8000-0000000000d1") // to Webhook
-	Callback     = id("01890000-0000-7000-8000-0000000000d2") // a failed delivery to Job's callback
+	Callback     = id("01890000-0000-7000-8000-0000000000d2") // a failed delivery to the callback of Job
 	Schedule     = id("01890000-0000-7000-8000-0000000000d2")
 	Bulk         = id("01890000-0000-7000-8000-0000000000e2")
 	Pause        = id("01890000-0000-7000-8000-0000000000f1")
@@ -54,7 +54,7 @@ var owners = map[string]job.ID{
 	"pauses": Pause, "erasures": Erasure, "sessions": Session, "faults": Rule,
 }
 
-// Path fills ids of existing rows into the path of a route.
+// Path replaces the parameters in a route's path with ids of rows that Seed inserts.
 func Path(template string) string {
 	parts := strings.Split(template, "/")
 	for i, part := range parts {
@@ -83,7 +83,7 @@ func Path(template string) string {
 //go:embed seed.sql
 var seed string
 
-// Seed deletes all rows and inserts one of each kind.
+// Seed deletes all rows, and inserts the sample rows of seed.sql.
 func (s *Service) Seed() {
 	s.T.Helper()
 	s.Exec(seed)

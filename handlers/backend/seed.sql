@@ -1,4 +1,4 @@
--- One row of each kind, for client A unless a comment says otherwise. The ids are those in ids.go.
+-- Sample rows, most of them of client A. ids.go lists their ids.
 DELETE FROM api_keys; DELETE FROM events; DELETE FROM client_events; DELETE FROM reports; DELETE FROM results; DELETE FROM jobs;
 DELETE FROM batches; DELETE FROM bulk_items; DELETE FROM bulk_operations; DELETE FROM deliveries; DELETE FROM delivery_attempts;
 DELETE FROM webhooks; DELETE FROM schedules; DELETE FROM idempotency_keys; DELETE FROM tombstones; DELETE FROM pauses; DELETE FROM workers;
@@ -48,7 +48,7 @@ VALUES
     'QUEUED', NULL, 1, 4, false, 2, 0, '2025-01-31 12:00:00.123456Z', '2025-01-31 12:00:00.123456Z', NULL, '2025-01-31 12:00:00.123456Z',
     '2025-01-31 12:00:00.123456Z', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'en', 'request-1', pg_current_xact_id());
 
--- The events have an old transaction id (tx): otherwise an open transaction of another test would delay them in streams.
+-- The old transaction id (tx) lets streams send these events even while a transaction of another test is open.
 INSERT INTO events (tx, job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
 SELECT '3'::xid8, '01890000-0000-7000-8000-000000000001', '00000000-0000-4000-8000-00000000000a', seq,
   ('01890000-0000-7000-8000-00000000e00' || seq)::uuid, 'job.' || lower(next), prev, next, 1,

@@ -1,4 +1,4 @@
-// Package batches is the resource of batches: many jobs in one request.
+// Package batches handles requests about batches, which submit many jobs at once.
 package batches
 
 import (
@@ -23,7 +23,7 @@ type API struct {
 	*httpkit.Kit
 	Views     views.Views
 	Jobs      *jobs.Service
-	Admission *jobs.Backlog // limits the waiting batches, so that they do not delay single jobs; nil: no limit
+	Admission *jobs.Backlog // limits how many batches wait to be stored; nil: no limit
 }
 
 // Routes returns the routes of batches.
@@ -82,7 +82,6 @@ func (s *API) submitBatch(r *httpkit.Request) error {
 	return r.JSON(fiber.StatusAccepted, receipt)
 }
 
-// completeBatch sets the fields that do not come from the body, in the batch and in its items.
 func (s *API) completeBatch(r *httpkit.Request, req *job.BatchRequest) error {
 	from, err := r.Provenance()
 	if err != nil {
@@ -149,13 +148,14 @@ func (s *API) batchHeaders(r *httpkit.Request, b *job.Batch) {
 	}
 }
 
-// Retry-After of a batch, in seconds. scheduledBatchPoll applies while all jobs are scheduled for later.
+// Retry-After of a batch, in seconds. scheduledBatchPoll applies while all unfinished jobs are scheduled for later.
 const (
 	batchPoll          = 1
 	scheduledBatchPoll = 10
 )
 
-// batchTag returns the entity tag of a batch in the view that the client prefers. It changes with the counts and with the outcome.
+// batchTag returns the ETag of the representation that the client prefers: JSON or the outcome document. The tag changes with the number of
+// jobs in each state and with the outcome.
 func batchTag(r *httpkit.Request, b *job.Batch) string {
 	var tag strings.Builder
 	for _, state := range job.States {
@@ -193,7 +193,6 @@ type itemView struct {
 	api.JobSummary
 }
 
-// receiptOf shows each item with its job or its refusal. A refusal has the members of a problem document.
 func (s *API) receiptOf(b *job.Batch) api.BatchReceipt {
 	v := api.BatchReceipt{BatchID: b.ID, CreatedAt: job.Time(b.CreatedAt), Jobs: make([]api.BatchReceipt_Jobs, len(b.Items))}
 	for i, item := range b.Items {

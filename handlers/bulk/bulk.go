@@ -1,4 +1,4 @@
-// Package bulk is the resource of operations on many jobs.
+// Package bulk handles requests about bulk operations, which retry, cancel or delete many jobs.
 package bulk
 
 import (
@@ -40,8 +40,8 @@ const poll = 1
 
 var itemsQuery = append([]query.Parameter{query.Choice("result", job.BulkResults)}, query.Page...)
 
-// begin starts an operation. A repeated idempotency key does not start another. A dry run stores no key: the transaction would be open
-// while it counts jobs.
+// A repeated idempotency key does not start another operation. A dry run does not store the key: the transaction would stay open while jobs
+// are counted.
 func (s *API) begin(r *httpkit.Request) error {
 	body, key, err := r.KeyedBody()
 	if err != nil {

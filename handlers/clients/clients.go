@@ -1,4 +1,4 @@
-// Package clients is the resource of clients and their API keys.
+// Package clients handles requests about clients and their API keys.
 package clients
 
 import (
@@ -56,7 +56,7 @@ func (s *API) renewKey(r *httpkit.Request) error {
 	return issued(r, fiber.StatusOK)(s.Clients.RenewKey(r.Ctx, r.Caller, r.PathID()))
 }
 
-// issued sends a key with its secret. If the request is repeated, the stored response has no secret.
+// issued sends a key with its secret. The response stored for repeated requests has no secret.
 func issued(r *httpkit.Request, status int) func(job.IssuedKey, error) error {
 	return func(key job.IssuedKey, err error) error {
 		if err != nil {
@@ -78,7 +78,7 @@ func (s *API) revokeKey(r *httpkit.Request) error {
 	if err := s.Clients.RevokeKey(r.Ctx, r.Caller, id, keyID); err != nil {
 		return err
 	}
-	changed(r, id, keyID) // not earlier: only a successful revocation proves that keyID exists
+	changed(r, id, keyID) // only a successful revocation proves that keyID exists
 	return r.JSON(fiber.StatusOK, map[string]bool{"revoked": true})
 }
 
