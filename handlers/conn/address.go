@@ -27,7 +27,7 @@ func (p Proxies) Client(remote netip.Addr, forwarded ...string) netip.Addr {
 			next, err = with.Addr(), nil
 		}
 		if err != nil {
-			break // malformed hop: keep the proxy that forwarded it
+			break // malformed entry: return the address of the proxy that sent it
 		}
 		addr = next.Unmap().WithZone("")
 	}
@@ -37,7 +37,7 @@ func (p Proxies) Client(remote netip.Addr, forwarded ...string) netip.Addr {
 // ipv6Bits is the prefix length of the network that an IPv6 subscriber usually has.
 const ipv6Bits = 64
 
-// Source returns the address by which limits count clients: an IPv4 address, or the network of an IPv6 address.
+// Source returns the key for limits per address: an IPv4 address itself, or the /64 network of an IPv6 address.
 func Source(addr netip.Addr) netip.Addr {
 	if addr = addr.Unmap(); !addr.Is6() {
 		return addr
@@ -46,7 +46,7 @@ func Source(addr netip.Addr) netip.Addr {
 	return network.Addr()
 }
 
-// AddrOf returns the IP address of a remote address. The result is invalid for other addresses, such as those of Unix sockets.
+// AddrOf returns the IP address of a remote address. The result is invalid if the address is not TCP, as for Unix sockets.
 func AddrOf(remote net.Addr) netip.Addr {
 	if tcp, ok := remote.(*net.TCPAddr); ok {
 		return tcp.AddrPort().Addr().Unmap()

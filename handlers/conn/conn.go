@@ -1,5 +1,5 @@
-// Package conn adds what fasthttp lacks. It limits connections, closes idle ones to make room, and checks request framing strictly. It
-// delivers responses even if the request body is unread, and detects clients that hang up.
+// Package conn adds what fasthttp lacks. It limits the number of connections, and closes idle ones for new ones. It checks request framing
+// strictly. It delivers responses even if the request body is unread, and detects clients that hang up.
 package conn
 
 import (
@@ -29,26 +29,28 @@ type Conn struct {
 	refused  error // error that ended reading; nil: none
 
 	// Protected by the listener's mutex.
-	source    netip.Addr // address that the limit per address counts; zero if it has no such limit
+	source    netip.Addr // key of the limit per address; zero: no limit
 	forgotten bool
 	in        *list.List // the idle list that contains this connection; nil during a request
 	element   *list.Element
 }
 
-// Refused returns why reading has stopped: ErrTooMuch, a FramingError, or nil. fasthttp hides the error that Read returned.
+// Refused returns why reading has stopped: ErrTooMuch, a FramingError, or nil. Handlers need this because fasthttp hides the error that
+// Read returned.
 func (c *Conn) Refused() error { return c.refused }
 
-// Begin keeps the connection from being closed to make room for others. Call End when the response is complete, but not while a stream uses
-// the connection.
+// Begin marks the connection as busy, so that it is not closed for new connections. Call End when the response is complete. For a stream,
+// never call End.
 func (c *Conn) Begin() {
 	c.answered.Store(false)
 	c.move(nil)
 }
 
-// End marks the response as complete. The connection becomes idle when the server reads the next request: by then the response is sent.
+// End marks the response as complete. The connection becomes idle when the server reads the next request, because only then the response
+// has surely been sent.
 func (c *Conn) End() { c.answered.Store(true) }
 
-// move puts the connection into a list of idle ones, or with nil takes it out.
+// move puts the connection into an idle list, or into none if idle is nil. During Refuse, it closes idle connections instead.
 func (c *Conn) move(idle *list.List) {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
@@ -95,8 +97,8 @@ func (c *Conn) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// WhenGone calls gone if the client hangs up before stop is called. Call it after reading the whole request. Do not read until stop was
-// called. WhenGone stops watching once the client sends its next request.
+// WhenGone calls gone if the client hangs up before stop is called. Call WhenGone after reading the whole request, and stop before the next
+// Read. WhenGone stops watching once the client sends its next request.
 func (c *Conn) WhenGone(gone func()) (stop func()) {
 	if len(c.ahead) > 0 {
 		return func() {}

@@ -74,7 +74,7 @@ func TestCloseDrainsOnce(t *testing.T) {
 	e, released := from("203.0.113.1", 0), 0
 	c := NewListener(nil, Limits{}).admit(e)
 	release := func() { released++ }
-	c.OnClose.Store(&release) // as if a stream was accepted but never started
+	c.OnClose.Store(&release)
 	c.DrainOnClose(1000, time.Minute)
 	for range 2 {
 		require.NoError(t, c.Close())
@@ -102,7 +102,7 @@ func TestAcceptSurvivesLackOfResources(t *testing.T) {
 	l.admit(idle)
 	_, err := l.Accept()
 	require.ErrorIs(t, err, syscall.EBADF, "permanent errors are returned")
-	<-idle.closed // closed to free resources
+	<-idle.closed
 }
 
 func TestOldestIdleConnectionIsClosed(t *testing.T) {
@@ -114,7 +114,7 @@ func TestOldestIdleConnectionIsClosed(t *testing.T) {
 	kept, keptServed := connect()
 	keptServed.Begin()
 	keptServed.End()
-	_, _ = keptServed.Read(make([]byte, 1)) // reads the next request
+	_, _ = keptServed.Read(make([]byte, 1)) // makes the connection idle
 	first, _ := connect()
 	second, _ := connect()
 

@@ -1,4 +1,4 @@
 package conn
 
-// fileLimit returns a reasonable default: Windows has no such limit.
+// Windows does not limit open files, so fileLimit returns a fixed number.
 func fileLimit() int { return 1 << 14 }

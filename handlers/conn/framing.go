@@ -8,7 +8,7 @@ import (
 )
 
 // FramingError describes a violation of HTTP's message framing (RFC 9112, sections 2.2, 5, 6 and 7.1). Refusing such requests prevents
-// request smuggling: a proxy could find another end of the request, and take part of the body for a second request.
+// request smuggling, where a proxy takes part of the body for a second request.
 type FramingError string
 
 func (e FramingError) Error() string { return string(e) }
@@ -23,14 +23,14 @@ const (
 // ErrTooMuch is the error of Read if a line, the trailers or the chunk extensions are too long.
 var ErrTooMuch = errors.New("the request takes too many bytes")
 
-// maxExtra is the maximum number of bytes in a line, and in all trailers and chunk extensions together. fasthttp limits the other headers
-// and the body.
+// maxExtra is the maximum number of bytes of the current line plus all trailers and chunk extensions so far. fasthttp itself limits headers
+// and bodies.
 const maxExtra = 64 << 10
 
 // framing tracks the requests on a connection. It refuses a request if servers or proxies could disagree about where it ends.
 type framing struct {
-	next    part // kind of the next line, which begins when left is 0
-	left    int64
+	next    part  // kind of the next line
+	left    int64 // bytes of the body before that line
 	line    []byte
 	extra   int   // bytes of trailers and chunk extensions
 	length  int64 // Content-Length; -1: none
@@ -48,7 +48,7 @@ const (
 	trailerLine
 )
 
-// pass returns how many bytes the server may read. It does not count the line feed of a bad line, so the server never sees the line's end.
+// pass returns how many bytes the server may read. It leaves out the line feed of an invalid line, so the server never handles that line.
 func (f *framing) pass(b []byte) (n int, err error) {
 	for n < len(b) {
 		if f.left > 0 {

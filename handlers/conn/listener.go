@@ -19,16 +19,16 @@ import (
 
 const (
 	silentGrace   = 250 * time.Millisecond // at shutdown, new connections have this long to send a request
-	firstPause    = 5 * time.Millisecond   // first pause of the accept loop when files or memory run out
+	firstPause    = 5 * time.Millisecond   // pause after a failure to accept; it doubles up to lastPause
 	lastPause     = time.Second
 	logEvery      = 10 * time.Second // minimum between log lines about closed connections
 	maxPerAddress = 1000
 )
 
-// Limits bound the connections of a listener. The zero value has no limits.
+// Limits are the limits of a listener. The zero value has no limits.
 type Limits struct {
 	Total   int     // simultaneous connections
-	Exempt  Proxies // addresses without the limit per address; loopback addresses have none either
+	Exempt  Proxies // not limited per address, like loopback addresses
 	Metrics *Metrics
 	Log     *slog.Logger
 }
@@ -51,7 +51,7 @@ func NewMetrics(f telemetry.Factory) *Metrics {
 }
 
 // Listener limits the number of connections. It keeps accepting after file descriptors or memory ran out. Above the limit it closes the
-// connection that has been idle longest; connections without any request yet go first.
+// oldest idle connection, preferably one without any request yet.
 type Listener struct {
 	net.Listener
 	limits Limits
@@ -78,7 +78,7 @@ func NewListener(l net.Listener, limits Limits) *Listener {
 
 var passing = []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED}
 
-// Accept waits for the next connection within the limits. It fails if the listener is closed or fails, but never for lack of resources.
+// Accept returns the next connection that the limits allow. If files or memory run out, it tries again.
 func (l *Listener) Accept() (net.Conn, error) {
 	pause := firstPause
 	for {
@@ -118,7 +118,7 @@ func (l *Listener) starved(err error, pause time.Duration) {
 	}
 }
 
-// admit wraps an accepted connection. If a limit forbids the connection, admit closes it and returns nil.
+// If a limit forbids the connection, admit closes it and returns nil.
 func (l *Listener) admit(accepted net.Conn) *Conn {
 	c := &Conn{Conn: accepted, listener: l}
 	if addr := AddrOf(accepted.RemoteAddr()); !addr.IsLoopback() && !l.limits.Exempt.Trusts(addr) {
@@ -144,7 +144,7 @@ func (l *Listener) admit(accepted net.Conn) *Conn {
 	return c
 }
 
-// Refuse closes the listening socket for the time d. Meanwhile it closes every connection that becomes idle. It does nothing if the socket
+// Refuse closes the listening socket for the time d. It also closes idle connections, at once and during d. It does nothing if the socket
 // cannot be reopened.
 func (l *Listener) Refuse(d time.Duration) {
 	socket, ok := l.Listener.(interface{ Refuse(d time.Duration) })
@@ -160,7 +160,6 @@ func (l *Listener) Refuse(d time.Duration) {
 	}
 }
 
-// oldest returns the connection to close first, or nil if none is idle.
 func (l *Listener) oldest() *Conn {
 	if first := cmp.Or(l.fresh.Front(), l.kept.Front()); first != nil {
 		return first.Value.(*Conn)

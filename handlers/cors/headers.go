@@ -9,7 +9,7 @@ import (
 
 // This package replaces Fiber's CORS middleware, which adds no headers to early error responses. Pages must be able to read errors, too.
 
-// Methods are the methods that pages may use. GET and HEAD are always allowed.
+// Methods are the methods that pages may use.
 var Methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}
 
 // RequestHeaders are the headers that pages may send: all that the API reads, and those of tracing.
@@ -34,7 +34,7 @@ func (o Origins) Share(c *fiber.Ctx, isPreflight bool) {
 		return
 	}
 	if !o.any {
-		c.Vary(fiber.HeaderOrigin) // always: a cache must not give a response without CORS headers to a page
+		c.Vary(fiber.HeaderOrigin) // also without an Origin header: a cache must not reuse this response for a page
 	}
 	origin := c.Get(fiber.HeaderOrigin)
 	if !o.Allows(origin) {
@@ -55,7 +55,7 @@ func (o Origins) IsPreflight(c *fiber.Ctx) bool {
 	return c.Method() == fiber.MethodOptions && c.Get(fiber.HeaderAccessControlRequestMethod) != "" && o.Allows(c.Get(fiber.HeaderOrigin))
 }
 
-// AllowPreflight allows the same methods and headers on every path. A wrong request then fails with an error that the page can read.
+// AllowPreflight allows the same methods and headers on every path. Pages can then read the error for an unsupported method.
 func AllowPreflight(c *fiber.Ctx) {
 	c.Response().Header.Del(fiber.HeaderAllow) // Fiber's 405 response had set it
 	c.Set(fiber.HeaderAccessControlAllowMethods, strings.Join(Methods, ", "))

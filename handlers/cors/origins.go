@@ -1,5 +1,5 @@
-// Package cors decides which web pages may call the API from a browser, and which headers they may send and read (the CORS protocol of
-// the Fetch standard). Cookies and other browser credentials are never allowed: a page sends its own key.
+// Package cors decides which web pages may call the API from a browser, and with which headers (CORS). Cookies and other browser
+// credentials are never allowed: a page sends its own key.
 package cors
 
 import (
@@ -58,7 +58,6 @@ func (o Origins) None() bool { return !o.any && !o.loopback && len(o.listed) == 
 // Any reports whether all origins are allowed. Then responses do not depend on the Origin header.
 func (o Origins) Any() bool { return o.any }
 
-// onThisMachine matches hosts that always mean this machine.
 var onThisMachine = localhosts.Only("")
 
 // Allows reports whether pages of an origin may call the API. Only * allows the origin null, because any local file or sandboxed frame
@@ -74,8 +73,8 @@ func (o Origins) Allows(origin string) bool {
 	return (scheme == "http" || scheme == "https") && onThisMachine(host)
 }
 
-// serialized writes an origin as browsers do: in lower case, without the default port of the scheme. Non-ASCII names must be in DNS form
-// (punycode).
+// serialized returns an origin as browsers send it: in lower case and without a default port. It returns false for other texts. Non-ASCII
+// names must be in DNS form (punycode).
 func serialized(text string) (string, bool) {
 	u, err := url.Parse(strings.ToLower(text))
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || text != "" && !strings.EqualFold(text, u.Scheme+"://"+u.Host) {
