@@ -13,7 +13,6 @@ func items(more ...string) string {
 	return `{"jobs":[` + strings.Join(append([]string{`{"type":"EXECUTE"}`}, more...), ",") + `]}`
 }
 
-// TestDecodeBatchRefusesAll checks bodies that are refused as a whole.
 func TestDecodeBatchRefusesAll(t *testing.T) {
 	t.Parallel()
 	const good = `{"type":"EXECUTE"}`

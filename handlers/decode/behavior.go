@@ -37,8 +37,8 @@ const (
 	ignored      = "The work kind ignores this member: it is stored and shown with the job, but has no effect."
 )
 
-// ignoredParams returns a warning for each member of params except used. If there are many, the last warning counts the rest. Pointers are
-// relative to the job request.
+// ignoredParams returns a warning for each member of params that the work kind ignores. If there are many, the last warning counts the
+// rest. Pointers are relative to the job request.
 func ignoredParams(params []byte, used string) (warnings []job.Violation) {
 	more := 0
 	for name := range members(params) {
@@ -78,7 +78,7 @@ func (r *reader) checkResult(at string, p *job.PlannedResult) {
 	}
 }
 
-// plannedProblem reads a problem document. Members that RFC 9457 does not define are the client's own.
+// plannedProblem reads a problem document. Members that are not in the struct below become extensions.
 func (r *reader) plannedProblem(at string, text []byte) job.PlannedProblem {
 	var sent struct {
 		Type       string         `json:"type"`

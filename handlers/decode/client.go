@@ -34,8 +34,8 @@ func RevokeKey(body []byte) (keyID string, err error) {
 	return sent.KeyID, err
 }
 
-// Webhook reads the body of a request for a webhook. key is the Idempotency-Key header. Webhook returns an error only for invalid JSON or a
-// body over a limit of the decoder. Other mistakes are in the request's Violations, so that the use case can add its own.
+// Webhook reads the body of a request to create a webhook. key is the Idempotency-Key header. Webhook returns an error only for invalid
+// JSON or a body over a limit of the decoder. Other mistakes are in req.Violations.
 func Webhook(body []byte, key string) (req job.WebhookRequest, err error) {
 	r := newReader(public, body, Limits{})
 	defer r.done()
@@ -49,7 +49,7 @@ func Webhook(body []byte, key string) (req job.WebhookRequest, err error) {
 }
 
 // WebhookPatch reads the body of a request to change a webhook: a JSON merge patch (RFC 7396). null is refused because no member of a
-// webhook can be removed. It reports mistakes like Webhook.
+// webhook can be removed. It reports mistakes in the same way as Webhook.
 func WebhookPatch(body []byte) (p job.WebhookPatch, err error) {
 	r := newReader(public, body, Limits{})
 	defer r.done()
@@ -85,7 +85,8 @@ func Since(body []byte) (a Again, err error) {
 // Bulk reads the body of a client's request for a bulk operation.
 func Bulk(body []byte) (job.BulkRequest, error) { return public.Bulk(body) }
 
-// Bulk reads the body of a request for a bulk operation. Operators filter with the same parameters as in the lists of the operator API.
+// Bulk reads the body of a request for a bulk operation. The schema of the operator API names some filter members differently: kind, from
+// and to.
 func (s *Schemas) Bulk(body []byte) (job.BulkRequest, error) {
 	var sent struct {
 		job.BulkRequest

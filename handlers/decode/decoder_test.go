@@ -35,7 +35,6 @@ func TestCallbacks(t *testing.T) {
 	}
 }
 
-// The list of violations is limited; the rest is counted.
 func TestDecodeLimitsViolations(t *testing.T) {
 	t.Parallel()
 	unknown := func(n int) string {
@@ -66,7 +65,6 @@ func TestDecodeLimitsViolations(t *testing.T) {
 	require.LessOrEqual(t, len(w.Events), 20)
 }
 
-// The number of members and elements is limited, per object and in total. A body over the limit is not read to its end.
 func TestDecodeLimitsMembers(t *testing.T) {
 	t.Parallel()
 	object := func(n int) string {
@@ -97,8 +95,8 @@ func TestDecodeLimitsMembers(t *testing.T) {
 	require.Equal(t, whole, Canonical(whole), "a long body is not canonicalized")
 }
 
-// TestMistakesCostLittle checks that the memory for mistakes is proportional to the length of the body, even if they are many or have
-// long names in their paths. It is not parallel because it measures allocations of the process.
+// The memory for mistakes must be proportional to the length of the body. The test is not parallel because it measures allocations of the
+// process.
 func TestMistakesCostLittle(t *testing.T) {
 	public.named()
 	name, faults := strings.Repeat("n", 50_000), many(5_000, "1e999")

@@ -26,7 +26,7 @@ func (f *findings) all() []job.Violation { return slices.Concat(f.form, f.values
 
 func (f *findings) count() int { return len(f.form) + len(f.values) + f.more }
 
-// request returns the findings for the fields of a job.Request: Violations, Unlisted and Malformed.
+// request returns values for the fields Violations, Unlisted and Malformed of a job.Request.
 func (f *findings) request() (all []job.Violation, unlisted int, malformed bool) {
 	return f.all(), f.more, len(f.form) > 0
 }
@@ -64,8 +64,7 @@ func (r *reader) fine() bool { return r.err == nil && r.count() == 0 }
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
-// pointer returns the JSON Pointer (RFC 6901) for path, relative to the pointer at. If it is too long or contains a NUL, it returns the
-// pointer of the nearest enclosing value.
+// pointer appends names to a JSON Pointer (RFC 6901). It stops at a name that makes the pointer too long or contains NUL.
 func pointer(at string, path ...string) string {
 	for _, name := range path {
 		if len(at)+1+len(name) > maxPointerBytes || strings.Contains(name, "\x00") {
@@ -86,16 +85,15 @@ func shorten(at jsontext.Pointer) string {
 	return string(at)
 }
 
-// The function sentence is called only for findings that the response lists.
 type finding struct {
 	of       *schema
 	path     []string
-	place    int // position of its outermost member in the body
+	place    int // index of the outermost member that contains the mistake
 	isForm   bool
-	sentence func(path []string) string
+	sentence func(path []string) string // describes the mistake; called only for findings in the response
 }
 
-// find records a mistake in the value at the current path. If missing has a name, the value lacks that member.
+// find records a mistake in the value at the current path. missing is the name of a required member that the value lacks, if any.
 func (r *reader) find(of *schema, isForm bool, sentence func(path []string) string, missing ...string) {
 	if len(r.path) > 0 && (len(r.wrong) == 0 || r.wrong[len(r.wrong)-1] != r.path[0].name) {
 		r.wrong = append(r.wrong, r.path[0].name)

@@ -30,12 +30,11 @@ func unless(valid func(string) bool, wrong string) check {
 	}
 }
 
-// form is the required form of a text. Either wrong describes the mistake, or fits reports whether the text is valid. With fits,
-// characters names the allowed characters.
+// form is the required form of a text. It sets either wrong, or fits and characters.
 type form struct {
 	wrong      check
-	fits       func(string) bool
-	characters string
+	fits       func(string) bool // reports whether a text is valid
+	characters string            // names the allowed characters
 }
 
 // forms is keyed by the formats and patterns in the schemas.
@@ -87,7 +86,7 @@ func (s *schema) duration() check {
 
 const maxKeyBytes = 255
 
-// MaxCorrelationBytes is the maximum length of a correlation id (draft section 9.2).
+// MaxCorrelationBytes is the maximum length of a correlation id (draft-ratnawat-httpapi-async-problem-details, section 9.2).
 const MaxCorrelationBytes = 256
 
 // Descriptions of valid values, for error messages.
@@ -128,7 +127,7 @@ func isWord(s string, limit int) bool {
 
 // isLine reports whether s has at most "most" characters, and no line breaks or invisible characters.
 func isLine(s string, most int) bool {
-	const replaced = 3 // bytes of U+FFFD, which PlainText may write for each byte of s
+	const replaced = 3 // bytes of U+FFFD; PlainText may write it for each byte of s
 	return utf8.RuneCountInString(s) <= most && job.PlainText(s, replaced*len(s)) == s
 }
 
@@ -153,7 +152,7 @@ func validMedia(s string) bool {
 		!strings.HasSuffix(media, "/") && !strings.Contains(media, "*")
 }
 
-// checkURL describes the mistake in the URL of a callback or webhook, or returns "". The dialer checks the host's IP address.
+// checkURL does not check the host's IP address; the dialer does.
 func checkURL(text string) string {
 	const most = 2048
 	if n := utf8.RuneCountInString(text); n > most {
@@ -194,13 +193,13 @@ func validPort(u *url.URL) bool {
 // No name in the API is longer than maxGuessBytes. Longer texts get no suggestion.
 const maxGuessBytes = 40
 
-// Nearest returns the known name that was probably meant, or "". It ignores case and treats - as _.
+// Nearest returns the name in known that is most similar to text, or "" if none is similar enough. It ignores case and treats - as _.
 func Nearest[T ~string](text string, known []T) (nearest T) {
 	if text == "" || len(text) > maxGuessBytes {
 		return nearest
 	}
 	fold := func(s string) string { return strings.ReplaceAll(strings.ToLower(s), "-", "_") }
-	least := 1 + min(3, (len(text)+1)/3) // one more than the allowed edits
+	least := 1 + min(3, (len(text)+1)/3) // names that need this many edits are not similar
 	for _, name := range known {
 		if n := distance(fold(text), fold(string(name)), least); n < least {
 			nearest, least = name, n

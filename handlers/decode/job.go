@@ -12,8 +12,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Job reads the body of a request for a job. key is the Idempotency-Key header. It returns an error only if the body is invalid JSON or
-// exceeds a limit of the reader. Other mistakes are in the request's Violations, so that the use case can add its own.
+// Job reads the body of a request for a job. key is the Idempotency-Key header. Job returns an error only if the body is invalid JSON or
+// exceeds a limit of the reader. Other mistakes are in Request.Violations.
 func Job(body []byte, key string, limits Limits) (job.Request, error) {
 	r := newReader(public, body, limits)
 	defer r.done()
@@ -59,7 +59,7 @@ func value[T any](p *T) (v T) {
 const backoffForm = `A backoff is {"strategy": "EXPONENTIAL", "base": "1s", "max": "1m"}, {"strategy": "CONSTANT", "delay": "5s"} or ` +
 	`{"strategy": "LIST", "delays": ["1s", "10s", "1m"]}.`
 
-// backoffDelays lists the delays that each strategy has: base, max, delay, delays.
+// backoffDelays says which members each strategy requires, in the order base, max, delay, delays.
 var backoffDelays = map[job.Strategy][4]bool{
 	job.Exponential: {true, true, false, false},
 	job.Constant:    {false, false, true, false},
@@ -119,8 +119,8 @@ func Batch(body []byte, key string, limits Limits) (job.BatchRequest, error) {
 type batchReader struct {
 	*reader
 	req      job.BatchRequest
-	ids      map[string]bool // item ids so far
-	reported int             // number of violations of items so far
+	ids      map[string]bool
+	reported int
 }
 
 func (b *batchReader) readItem(i int, item []byte) {
@@ -210,7 +210,7 @@ func (l Limits) SchedulePatch(body []byte) (p job.SchedulePatch, err error) {
 	return p, nil
 }
 
-// removed sets *to to the zero value if the member is null in the body, not absent.
+// If the member is null in the body, removed makes *to point to a zero value.
 func removed[T any](r *reader, name string, to **T) {
 	if *to == nil && slices.ContainsFunc(r.outer, func(m member) bool { return m.name == name }) {
 		*to = new(T)

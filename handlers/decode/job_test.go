@@ -83,7 +83,6 @@ func read[T any](t *testing.T, decode func(body []byte, key string, limits Limit
 	return v
 }
 
-// refusedAt returns the pointers of the violations.
 func refusedAt(t *testing.T, code job.Code, err error, malformed bool, violations []job.Violation) string {
 	t.Helper()
 	refusal := job.Request{Malformed: malformed}.Refusal(violations)

@@ -22,7 +22,7 @@ const (
 	maxMembers      = 4000 // of one object
 	maxAllMembers   = 50_000
 	maxElements     = 50_000 // of all arrays
-	maxOuter        = 64     // members of the outermost object; no valid one has more
+	maxOuter        = 64     // members of the outermost object; no valid body has more
 	maxFound        = 2000   // findings that are sorted; more are only counted
 	minExponent     = -324   // of the smallest float64; databases may refuse smaller numbers
 	maxPointerBytes = 256
@@ -49,25 +49,25 @@ type Limits struct {
 }
 
 // reader reads a JSON text strictly, and checks it against a schema at the same time. It refuses duplicate names, invalid UTF-8, NUL
-// characters, trailing data, deep nesting and huge numbers. Its work is bounded by the length of the text.
+// characters, trailing data, deep nesting and huge numbers. Its running time is proportional to the length of the text.
 type reader struct {
 	findings
 	schemas *Schemas
 	limits  Limits
 	base    string // pointer to this text in the request's body, such as /jobs/3 for an item of a batch
 	json    *jsontext.Decoder
-	input   bytes.Buffer // input of the decoder
+	input   bytes.Buffer
 	body    []byte
-	outer   []member  // members of the outermost object
-	items   [][]byte  // raw elements of the array of a batch's jobs
-	path    []step    // path to the current value, for findings
-	found   []finding // mistakes found with schemas
-	place   int       // index of the current outermost member
-	wrong   []string  // names of outer members with findings
-	named   int       // number of members so far
-	listed  int       // number of array elements so far
-	guess   int       // suggestions left
-	err     error     // error that stopped the reading; nil: none
+	outer   []member // members of the outermost object
+	items   [][]byte // raw elements of the array of a batch's jobs
+	path    []step
+	found   []finding
+	place   int      // index of the current outermost member
+	wrong   []string // names of outer members with findings
+	named   int      // number of members so far
+	listed  int      // number of array elements so far
+	guess   int      // suggestions left
+	err     error    // error that stopped the reading; nil: none
 	types   *jsonv2.Unmarshalers
 }
 
@@ -83,7 +83,7 @@ type step struct {
 
 var readers sync.Pool
 
-// newReader returns a reader of a body. done returns it to the pool.
+// Call done to return the reader to the pool.
 func newReader(s *Schemas, body []byte, limits Limits) *reader {
 	r, _ := readers.Get().(*reader)
 	if r == nil {
@@ -250,7 +250,7 @@ func (r *reader) member(s *schema, text []byte, outer bool) (bit uint64) {
 	return bit
 }
 
-// elements keeps the raw elements of an array for later readers.
+// elements keeps the elements of an array as raw JSON in r.items.
 func (r *reader) elements() {
 	r.items = [][]byte{}
 	for r.token(); r.err == nil && r.json.PeekKind() != ']'; {

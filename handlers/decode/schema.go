@@ -68,8 +68,8 @@ type schema struct {
 	Malformed        string `json:"x-malformed"`
 	Names            string `json:"x-names"`
 
-	name      string // name of this property
-	index     int    // number of this property in its object; its bit is 1<<index
+	name      string
+	index     int    // number of this property in its object; checkMembers tests bit 1<<index
 	kinds     string // allowed jsontext.Kinds, one byte each
 	isInteger bool
 	form      form

@@ -27,7 +27,7 @@ func Label(header string) (string, error) {
 	return header, nil
 }
 
-// Session reads the optional body of a request for a session. It may only name the fault rules with the given ids.
+// Session reads the optional body of a request for a session. The argument rules has the ids of the rules that the body may name.
 func Session(body []byte, rules []string) (verdict.Session, error) {
 	n := verdict.Session{Seed: 1}
 	err := public.read("SessionRequest", orEmpty(body), &n, func(r *reader) {
@@ -41,7 +41,7 @@ func Session(body []byte, rules []string) (verdict.Session, error) {
 	return n, err
 }
 
-// ClockMove reads the body of a request to move the clock. It must have exactly one member.
+// ClockMove reads the body of a request to move the clock. The body must have exactly one member.
 func ClockMove(body []byte) (m testbed.ClockMove, err error) {
 	err = public.read("ClockMove", body, &m, func(r *reader) {
 		if given := count(m.Advance != nil, m.Set != nil, m.Freeze != nil, m.Rate != nil); given != 1 && r.fine() {
@@ -80,7 +80,7 @@ func Fixtures(body []byte) (wanted []testbed.Fixture, err error) {
 	return wanted, err
 }
 
-// fixture refuses members that do not fit the state.
+// fixture converts a requested job. It refuses members that do not fit the job's state.
 func (r *reader) fixture(at string, sent *sentFixture) testbed.Fixture {
 	f := testbed.Fixture{State: sent.State, Progress: defaultProgress, CorrelationID: sent.CorrelationID,
 		ProblemText: sent.Problem, ResultText: sent.Result}
@@ -108,7 +108,7 @@ func (r *reader) fixture(at string, sent *sentFixture) testbed.Fixture {
 	return f
 }
 
-// Faults is a decoded request for a client's fault rules. The rules of its profile come last.
+// Faults is a decoded request for a client's fault rules. Rules lacks the rules of the profile, which are added after them.
 type Faults struct {
 	Profile fault.Profile
 	Seed    int64

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// unmarshalers read the Go types that requests use. They limit the size of raw JSON.
+// The unmarshalers limit the size of raw JSON.
 func (r *reader) unmarshalers() *jsonv2.Unmarshalers {
 	return jsonv2.JoinUnmarshalers(
 		jsonv2.UnmarshalFromFunc(whole[int]), jsonv2.UnmarshalFromFunc(whole[int64]),
