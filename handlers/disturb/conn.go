@@ -17,14 +17,14 @@ type Conn struct {
 	net.Conn
 	stream wire.Stream
 	close  func() error
-	turn   chan struct{} // held while a write is sent and recorded
+	turn   chan struct{} // semaphore: full while a write is sent and recorded
 
 	mu       sync.Mutex
 	exchange *verdict.Exchange // nil: not recorded, or finished
 }
 
-// NewConn applies the effect e to writes, and records them in x; both may be nil. It calls done once, after the connection was closed and
-// x is complete.
+// NewConn returns a connection that applies the effect e to writes, and records them in x. e and x may be nil. done is called once, after
+// the connection was closed and x is complete.
 func NewConn(c net.Conn, e *fault.Effect, resumed bool, x *verdict.Exchange, done func()) *Conn {
 	closed := make(chan struct{})
 	s := &Conn{Conn: c, exchange: x, turn: make(chan struct{}, 1), stream: wire.Stream{
@@ -70,7 +70,7 @@ func (s *Conn) note(data []byte) {
 	}
 }
 
-// finish completes the record of a stream. It waits for a write in progress, because a client may hang up before its data is recorded.
+// finish completes the record of a stream. It waits for a write in progress, because a client may hang up before the write is recorded.
 func (s *Conn) finish(done func()) {
 	s.turn <- struct{}{}
 	part := s.stream.Part()

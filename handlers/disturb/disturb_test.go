@@ -46,7 +46,6 @@ func received() (net.Conn, <-chan []byte) {
 	return ours, got
 }
 
-// The record of a stream has what the client received, including a partial event.
 func TestRecordsOfStreams(t *testing.T) {
 	t.Parallel()
 	ours, got := received()
@@ -96,7 +95,6 @@ func TestLastEventBeforeAHangUpIsRecorded(t *testing.T) {
 	})
 }
 
-// If a fault loses the response of a stream, nothing is sent, not even the head.
 func TestLostStreams(t *testing.T) {
 	t.Parallel()
 	ours, got := received()

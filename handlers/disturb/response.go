@@ -20,8 +20,8 @@ func Rewrites(e *fault.Effect, r *fasthttp.Response) bool {
 	return e != nil && e.Rewrites() && len(r.Header.Peek("Repr-Digest")) == 0 && bytes.Contains(r.Header.ContentType(), []byte("json"))
 }
 
-// Response applies the effect to a finished response: to its document, its media type, and the way it is sent. Sending stops when ctx
-// ends. For a slow or partial response, it calls sent just before the last byte, or when the client has hung up.
+// Response applies the effect to a finished response: to its document, its media type, and the way it is sent. Sending stops when ctx ends.
+// If the response is slow or partial, Response calls the function sent before the last byte, or after a hang-up.
 func Response(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent func(hungUp bool)) {
 	r := &c.Response
 	if Rewrites(e, r) {
@@ -60,7 +60,7 @@ func Response(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent
 			return
 		}
 		last := len(body)
-		if !stalls { // hold back the last byte: a client with the whole response must find its record
+		if !stalls { // send the last byte after recording: a client with the whole response must find the record
 			last = max(0, last-1)
 		}
 		gone, stop := whenGone(served)
@@ -88,7 +88,6 @@ func silence(ctx context.Context, gone <-chan struct{}) error {
 	return nil
 }
 
-// whenGone returns a channel that is closed when the client hangs up. Call stop to end watching.
 func whenGone(c net.Conn) (gone <-chan struct{}, stop func()) {
 	closed := make(chan struct{})
 	if watched, ok := c.(interface {
@@ -105,7 +104,8 @@ func discard(c net.Conn) {
 	}
 }
 
-// If the body is empty, message returns the head in two halves, so that a fault can cut off the second.
+// message returns the head and body of the response. If the body is empty, it splits the head in two, so that a fault can cut off the
+// second half.
 func message(r *fasthttp.Response) (head, body []byte) {
 	body = bytes.Clone(r.Body())
 	r.Header.SetConnectionClose()

@@ -104,8 +104,6 @@ func examplesOf(openAPI, asyncAPI tree) (ofOpenAPI, ofAsyncAPI []example) {
 	return ofOpenAPI, ofAsyncAPI
 }
 
-// TestExamplesAreRight checks every example, and the sample on each problem page, against its schema. Outcome documents must also follow
-// the draft.
 func TestExamplesAreRight(t *testing.T) {
 	t.Parallel()
 	compiler := jsonschema.NewCompiler()
@@ -216,8 +214,8 @@ func TestDocumentIsStrict(t *testing.T) {
 	}
 }
 
-// namesMembers reports whether a conditional rule lists the allowed members. Such schemas have no additionalProperties, which would add an
-// index signature to generated TypeScript types.
+// namesMembers reports whether a conditional rule lists the allowed members. Schemas with such a rule omit additionalProperties: it would
+// add an index signature to generated TypeScript types.
 func namesMembers(rule any) bool {
 	o, _ := rule.(map[string]any)
 	return o["then"] != nil && tree(o).in("then", "propertyNames") != nil

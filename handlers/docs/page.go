@@ -59,7 +59,7 @@ func OperatorPage(document string) http.Handler {
 	})
 }
 
-// unzipped returns an embedded file of Swagger UI. It panics if the file is missing; a test renders the page.
+// unzipped panics if the embedded file is missing; a test checks that it exists.
 func unzipped(name string) string {
 	file, err := static.FS.Open(name)
 	if err != nil {

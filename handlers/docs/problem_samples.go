@@ -83,7 +83,7 @@ var sampleDetails = map[job.Code]string{
 	job.CodeScheduleMissing: "No schedule with this id was found.",
 }
 
-// scenarioOf returns a scenario that fails for the reason. For failures caused by the worker itself, it returns one that succeeds.
+// scenarioOf returns a scenario that makes a job fail for the reason. If there is none, it returns one that succeeds.
 func scenarioOf(reason job.Reason) job.Scenario {
 	kind := job.SuccessFast
 	if reason == job.CustomFailed {

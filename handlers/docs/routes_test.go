@@ -34,7 +34,6 @@ func routes() []httpkit.Route {
 
 var fiberParameter = regexp.MustCompile(`:(\w+)`)
 
-// TestDocumentHasTheRoutes checks that routes, query parameters and security rules match the document.
 func TestDocumentHasTheRoutes(t *testing.T) {
 	t.Parallel()
 	root := openAPI()
@@ -66,7 +65,7 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 	require.ElementsMatch(t, served, documented)
 }
 
-// always has the error statuses that any request to a known route can get.
+// Error statuses that any request to a known route can get.
 var always = map[httpkit.Access][]string{
 	httpkit.Public:        nil,
 	httpkit.Registration:  {"400", "401", "403", "406", "429", "500", "503", "504"},

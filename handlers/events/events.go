@@ -56,7 +56,7 @@ func progressOf(id job.ID, attempt int, p *job.Progress) any {
 	return progress{id, attempt, p}
 }
 
-// The event that ends an attempt or a batch has the outcome document (draft section 5.4).
+// frame returns the data of an event. For the end of an attempt or batch, this is the outcome document (draft section 5.4).
 func (s *API) frame(o *job.Occurrence) any {
 	switch {
 	case o.Ended != nil:
@@ -75,8 +75,7 @@ func (s *API) jobEvents(r *httpkit.Request) error {
 	return s.listEvents(r, from, false)
 }
 
-// clientEvents sends the events of all jobs and batches of the client. A list starts with the oldest stored event, a stream with
-// new events.
+// A list starts with the oldest stored event, a stream with new events.
 func (s *API) clientEvents(r *httpkit.Request) error {
 	from := &clientSource{api: s, client: r.Caller.ClientID}
 	if r.WantsStream() {
@@ -85,7 +84,7 @@ func (s *API) clientEvents(r *httpkit.Request) error {
 	return s.listEvents(r, from, true)
 }
 
-// listEvents sends a page of events. An endless list always has a next cursor, so that the client can poll for new events.
+// An endless list has a next cursor even after its last event, so that the client can poll for new events.
 func (s *API) listEvents(r *httpkit.Request, from source, endless bool) error {
 	cursor := r.Query("cursor")
 	if cursor != "" {
@@ -109,7 +108,7 @@ func (s *API) listEvents(r *httpkit.Request, from source, endless bool) error {
 	return r.JSON(fiber.StatusOK, list)
 }
 
-// stream sends an event stream. It reads the first events before the stream starts, so that errors get a normal response.
+// stream reads the first events before the event stream starts, so that errors get a normal response.
 func (s *API) stream(r *httpkit.Request, st *stream.Stream) error {
 	release, err := s.Waits.Acquire(r.Caller.ClientID)
 	if err != nil {
@@ -128,7 +127,7 @@ func (s *API) stream(r *httpkit.Request, st *stream.Stream) error {
 		return err
 	}
 	if st.First.Ended && len(st.First.Events) == 0 {
-		r.Status(fiber.StatusNoContent) // tells the reader not to reconnect
+		r.Status(fiber.StatusNoContent) // tells the client not to reconnect
 		return nil
 	}
 	r.Set(fiber.HeaderContentType, httpkit.EventStream)

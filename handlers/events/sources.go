@@ -13,16 +13,14 @@ import (
 // source returns events from a position, which advances with each read. The position starts before the first event.
 type source interface {
 	stream.Source
-	// seek moves to the position that a cursor names.
 	seek(ctx context.Context, cursor string) error
-	// resume moves to the position after the event with lastID, the last one that the client has received. For "" it moves to where a
-	// new stream starts.
+	// resume moves to the position after the event lastID. Without lastID, a job's stream starts at its first event, and a client's stream
+	// with new events.
 	resume(ctx context.Context, lastID string) error
-	// cursor returns a cursor for the current position.
 	cursor(ctx context.Context) (string, error)
 }
 
-// jobSource returns the events of one job. On a stream, the id of an event is its seq; lists use signed cursors instead.
+// In a job's stream, the id of an event is its seq; lists use signed cursors instead.
 type jobSource struct {
 	api    *API
 	client job.ID
@@ -88,7 +86,7 @@ func (j *jobSource) current(ctx context.Context) *job.Job {
 	return now
 }
 
-// clientSource returns the events of all jobs and batches of a client. An event's id on its stream is also a cursor of its list.
+// In a client's stream, the id of an event is also a cursor of the event list.
 type clientSource struct {
 	api    *API
 	client job.ID

@@ -29,8 +29,8 @@ func quality(accept, media string) int {
 	return weight
 }
 
-// ofMedia returns the weight of a media type without parameters in an Accept header (RFC 9110, section 12.5.1), in thousandths. The most
-// specific matching range decides; an empty header accepts everything. It also returns how specific that range is, or 0 if none matches.
+// ofMedia returns the weight of a media type in an Accept header, in thousandths (RFC 9110, section 12.5.1). The most specific media range
+// that matches decides. An empty header accepts everything. ofMedia also returns how specific that range is, or 0 if none matches.
 func ofMedia(accept, media string) (weight, best int) {
 	if accept == "" || accept == "*/*" {
 		return fullQuality, 0

@@ -13,8 +13,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Key parses an Idempotency-Key header. The value is a structured-field string, as its draft requires, or the bare key. Key refuses more
-// than one line, and returns "" if there is none.
+// Key parses an Idempotency-Key header. The value is a structured-field string, as the draft of this header requires, or the bare key. Key
+// refuses more than one line, and returns "" if there is none.
 func Key(lines ...string) (key string, err error) {
 	if len(lines) == 0 {
 		return "", nil
