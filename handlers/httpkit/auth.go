@@ -28,7 +28,7 @@ type Callers interface {
 	Admit(r *Request) error
 	// Refused is called after Admit has refused a request.
 	Refused(r *Request, p *problem.Document)
-	// Recheck refuses a request if its caller has lost permissions since it began.
+	// Recheck refuses a request if the caller has lost permissions since the request began.
 	Recheck(r *Request) error
 }
 
@@ -50,8 +50,8 @@ func (s keyHolders) Admit(r *Request) error {
 	return s.limit(r)
 }
 
-// checkPage refuses a change without a key from a page of a foreign origin, because browsers send it without a preflight. A request with a
-// key always needs a preflight (CORS).
+// checkPage refuses requests without a key that change something, if a page of another origin sent them. Browsers send such requests
+// without a CORS preflight. A request with a key always needs a preflight.
 func (s *Kit) checkPage(r *Request) error {
 	origin := r.Get(fiber.HeaderOrigin)
 	own := s.Origins.Allows(origin) || origin != "" && strings.HasPrefix(s.PublicURL+"/", origin+"/")
@@ -120,7 +120,7 @@ func (s *Kit) TryKey(ctx context.Context, r *Request, bearer string) (job.Caller
 	return caller, err
 }
 
-// limitRegistrations limits requests that create clients, by source address. Retries with the same idempotency key count too.
+// Retries with the same idempotency key count, too.
 func (s *Kit) limitRegistrations(r *Request) error {
 	if r.Route.Action != "create_client" || r.Caller.Admin {
 		return nil
@@ -177,8 +177,8 @@ func (s *Kit) addrOf(r *Request) netip.Addr {
 
 var authCodes = []job.Code{job.CodeInvalidCredentials, job.CodeTokenExpired, job.CodeForbidden, job.CodeKeyDisabled}
 
-// Refused counts and logs a failed authentication or authorization. The number of log lines is limited; each says how many were omitted
-// before. A request omitted here is omitted from the access log too.
+// Refused counts and logs a failed authentication or authorization. The number of log lines is limited. Each line says how many were
+// omitted before it. A request without a line here gets none in the access log either.
 func (s keyHolders) Refused(r *Request, p *problem.Document) {
 	if r.refused != slowed { // auth_attempts_refused_total counts slowed requests
 		s.metrics.authFailures.WithLabelValues(string(p.Code)).Inc()
@@ -195,7 +195,7 @@ func (s keyHolders) Refused(r *Request, p *problem.Document) {
 		slog.String("remote_address", s.addrOf(r).String()), slog.Any("omitted", omitted))
 }
 
-// named returns the client named by the key or path of a refused request, without proof.
+// named returns the client in the key or path of a refused request. The key is not verified.
 func (s *Kit) named(r *Request) (who job.Caller) {
 	presented := string(r.Request().Header.Peek(fiber.HeaderAuthorization))
 	if at := strings.Index(presented, KeyPrefix); at >= 0 && s.Named != nil {

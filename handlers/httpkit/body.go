@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// SmallBody is the maximum size of a body that does not count against the memory limit. The buffers of a connection are larger.
+	// SmallBody is the maximum size of a body that does not count against the memory limit. Such a body needs less memory than the buffers of
+	// its connection.
 	SmallBody = 4 << 10
 	// bodyGrowth limits the buffer to this multiple of the bytes that have arrived.
 	bodyGrowth = 4
@@ -93,8 +94,8 @@ type incoming struct {
 	read  int              // bytes received before the body was dropped
 }
 
-// ReadBody reads the body once. Routes call it after authentication, so that unknown callers cannot use memory. A body may arrive slowly,
-// so the request's time limit restarts afterwards, and its key is checked again.
+// ReadBody reads the body once. Routes call it after authentication, so that unknown callers cannot use memory. A body may arrive slowly.
+// Afterwards, the request's time limit restarts, and the caller's key is checked again.
 func (r *Request) ReadBody() ([]byte, error) {
 	stream, in := r.Request().BodyStream(), &r.incoming
 	if stream == nil { // no body, or not from a network connection
@@ -156,7 +157,7 @@ func (r *Request) receiveBody(stream io.Reader) error {
 	return nil
 }
 
-// growBody makes room for more of the body. It allows one byte beyond the limit, to detect a body that is too large.
+// growBody allows one byte beyond the limit, to detect a body that is too large.
 func (r *Request) growBody(limit int) error {
 	in := &r.incoming
 	size := min(bodyGrowth*cap(in.bytes), limit+1)
@@ -186,8 +187,8 @@ func (r *Request) DropBody() {
 	in.bytes = nil
 }
 
-// endBody drops the body. If the unread rest is small, it is read after the response so that the connection can be reused. Otherwise the
-// connection closes.
+// If the unread rest of the body is small, it is read after the response so that the connection can be reused. Otherwise the connection
+// closes.
 func (r *Request) endBody() {
 	r.DropBody()
 	r.incoming.end(r.Context())
@@ -215,8 +216,8 @@ func (r *Request) releaseSmall() {
 	}
 }
 
-// JSONBody returns the request's body, which must be uncompressed. Its media type must be JSON or one of others. The result is valid until
-// the handler returns. It is nil for a missing body if optional is true.
+// JSONBody returns the uncompressed body, and waits for a storage slot. The media type of the body must be application/json or in others.
+// The result is valid until the handler returns. If optional is true, it is nil for a missing body.
 func (r *Request) JSONBody(optional bool, others ...string) ([]byte, error) {
 	body, err := r.ReadBody()
 	if err != nil {
@@ -323,7 +324,7 @@ func readError(err error) error {
 	return job.Errorf(job.CodeMalformed, "The request is not valid HTTP.")
 }
 
-// expect refuses a body that is too long by its Content-Length, instead of sending 100 Continue.
+// If the Content-Length is too large, expect refuses the request instead of sending 100 Continue.
 func (s *Kit) expect(fctx *fasthttp.RequestCtx) int {
 	if fctx.Request.Header.ContentLength() <= s.MaxBodyBytes {
 		return fasthttp.StatusContinue

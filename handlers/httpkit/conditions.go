@@ -22,8 +22,8 @@ func (r *Request) Unchanged(tag string) bool {
 // Has reports whether the request has a header.
 func (r *Request) Has(name string) bool { return len(r.Request().Header.PeekAll(name)) > 0 }
 
-// shownBy maps the path of a changing route to the GET route with the same path or the nearest parent path. A resource without a GET route
-// has no entity tag, so no condition can match it.
+// shownBy maps the path of each route to the GET route with that path, or with the nearest parent path. A resource without a GET route has
+// no entity tag, so no condition can match it.
 func shownBy(routes []Route) map[string]*Route {
 	reads, shown := map[string]*Route{}, map[string]*Route{}
 	for i, rt := range routes {
@@ -39,8 +39,8 @@ func shownBy(routes []Route) map[string]*Route {
 	return shown
 }
 
-// checkConditions refuses a change if its If-Match or If-None-Match fails. It runs after all other checks of the request's head. A client
-// that cannot read the resource gets the error of the GET route.
+// checkConditions refuses a request that changes something if its If-Match or If-None-Match fails. It runs after all other checks of the
+// request's head. A client that cannot read the resource gets the error of the GET route.
 func (s *Kit) checkConditions(r *Request) error {
 	match, noneMatch := r.Has(fiber.HeaderIfMatch), r.Has(fiber.HeaderIfNoneMatch)
 	if r.Route.Access == Public || !match && !noneMatch {
@@ -68,7 +68,7 @@ func (s *Kit) checkConditions(r *Request) error {
 	return nil
 }
 
-// errUnmatched returns the error for a failed If-Match. tag is the current tag, or "" for none.
+// tag is the current tag; "" if there is none.
 func errUnmatched(tag string) error {
 	detail := "If-Match does not match the current version. Nothing was done."
 	if tag == "" || strings.HasPrefix(tag, "W/") {
@@ -92,7 +92,7 @@ func (s *Kit) currentTag(r *Request, shows *Route) (string, error) {
 	r.Response().Header.CopyTo(&before)
 	defer func() {
 		r.Route = change
-		r.Leave() // the handler of the change takes a slot again after reading its body
+		r.Leave() // the handler takes a slot again after it has read the body
 		r.resetResponse(&before)
 		for name, value := range sent {
 			if value != "" {
@@ -115,7 +115,7 @@ func (r *Request) resetResponse(before *fasthttp.ResponseHeader) {
 	r.Response().ResetBody()
 }
 
-// read handles GET. It replaces the response with an error if If-Match or Accept excludes it. Event streams need no check.
+// read handles GET. If If-Match or Accept excludes the response, read sends an error instead. Event streams need no check.
 func (s *Kit) read(r *Request, handle Handler) error {
 	if !r.Has(fiber.HeaderIfMatch) && !strings.Contains(r.List(fiber.HeaderAccept), ";") { // neither If-Match nor a weight in Accept
 		return handle(r)

@@ -14,8 +14,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Scopes of idempotency keys by sender. Submissions of jobs, batches and webhooks have other scopes, so their keys never conflict with
-// other requests.
+// Scopes of idempotency keys. The same key in two scopes is no conflict. Submissions of jobs and batches have scopes of their own.
 const (
 	scopeClient    = "client"
 	scopeOperator  = "operator"
@@ -47,7 +46,7 @@ func Once(handle Handler) Handler {
 	}
 }
 
-// Once handles a request with a new key, and otherwise replays the stored response.
+// Once calls handle if the key is new, and stores the response. Otherwise, it sends the stored response.
 func (r *Request) Once(key job.RequestKey, handle Handler) (first job.Answer, err error) {
 	outside := r.Ctx
 	first, replayed, err := r.Kit.Idempotency.Once(outside, key, func(ctx context.Context) (job.Answer, error) {
@@ -105,7 +104,7 @@ func (r *Request) replay(a job.Answer) {
 	r.Response().SetBody(a.Body)
 }
 
-// SecretJSON sends v, which contains a secret. For repetitions, it stores the response "hidden" instead.
+// SecretJSON sends v, which contains a secret. The argument hidden is v without the secret; it is stored for repeated requests.
 func (r *Request) SecretJSON(status int, v, hidden any) error {
 	if err := r.JSON(status, hidden); err != nil {
 		return err

@@ -64,7 +64,7 @@ func (r *Request) Enter() error {
 		r.slot = p
 		return nil
 	}
-	// Leave half of the time for the work.
+	// Wait at most half of the time limit, to leave the rest for the work.
 	ctx, cancel := context.WithTimeout(r.Ctx, r.Kit.RequestTimeout/2)
 	defer cancel()
 	if !p.Acquire(r.Caller.ClientID, ctx.Done()) {
@@ -85,7 +85,7 @@ func (r *Request) Leave() {
 	}
 }
 
-// limit counts a client's request. Operators are not limited.
+// limit counts a client's request, and refuses it above the rate limit. Operators are not limited.
 func (s *Kit) limit(r *Request) error {
 	if r.Caller.ClientID.IsZero() {
 		return nil
@@ -93,7 +93,8 @@ func (s *Kit) limit(r *Request) error {
 	return r.allowed(s.Limiter.Allow(r.Ctx, r.Caller.ClientID), "")
 }
 
-// LimitItems counts a request as several. The text "more" is the last sentence of the error, with %d for the number of items.
+// LimitItems makes a request count as the given number of requests, and refuses it above the rate limit. The text "more" is the last
+// sentence of the error, with %d for the number of items.
 func (r *Request) LimitItems(items int, more string) error {
 	return r.allowed(r.Kit.Limiter.AllowItems(r.Ctx, r.Caller.ClientID, items), fmt.Sprintf(more, items))
 }
@@ -157,7 +158,7 @@ const pieceBytes = 16 << 10
 // Pieces returns the number of pieces in a body, rounded up.
 func Pieces(body []byte) int { return (len(body) + pieceBytes - 1) / pieceBytes }
 
-// FilteredCost is the cost of a filtered list in requests. A filter may scan up to 20,000 jobs.
+// FilteredCost is the number of requests that one request with a filter counts as. A filter may scan up to 20,000 jobs.
 const FilteredCost = 10
 
 // DecodeLimits returns the limits for decoding submissions.
@@ -165,9 +166,9 @@ func (c *Config) DecodeLimits() decode.Limits {
 	return decode.Limits{MaxPayload: c.MaxPayloadBytes, TestBed: c.TestBed}
 }
 
-// Wait calls the function wait. Its context ends when the client's waiting time is over, the client hangs up, or the key becomes invalid.
-// Wait returns the zero value if the client did not wait or nothing happened in time. A wait counts towards the limit of streams. At the
-// limit, the request continues without a wait. The request's time limit restarts afterwards.
+// Wait calls the function wait. The context of wait ends when the client's waiting time is over, the client hangs up, or the key becomes
+// invalid. Wait returns the zero value if the client did not wait or nothing happened in time. A wait counts towards the limit of streams.
+// At the limit, the request continues without a wait. The request's time limit restarts afterwards.
 func Wait[T any](r *Request, prefs *header.Preferences, wait func(context.Context) (T, error)) (v T, err error) {
 	limit, _ := prefs.Wait()
 	if limit == 0 {

@@ -21,7 +21,8 @@ import (
 type Pages struct {
 	Handler http.Handler // for all paths outside the API; nil: no pages
 	Prefix  string       // path prefix of the API
-	// Known reports whether the sender is known; nil: always. A known sender's connection is not closed to make room for others.
+	// Known reports whether the request comes from a known sender, such as an operator; nil: always. A known sender's connection is not closed
+	// to make room for others.
 	Known func(*http.Request) bool
 }
 
@@ -31,7 +32,7 @@ func (p *Pages) has(path []byte) bool {
 
 func (p *Pages) keeps(c *fasthttp.RequestCtx) bool { return p.Known == nil || p.Known(headOf(c)) }
 
-// Head returns the request without its body as a net/http request. It stays valid after the request.
+// Head returns the request without its body as a net/http request. The result stays valid after the request has ended.
 func (r *Request) Head() *http.Request {
 	head := headOf(r.Context())
 	if head.Pattern = strings.Join(r.Route.Segments(), "/"); strings.Contains(head.Pattern, "{id}") {

@@ -100,7 +100,7 @@ func (r *Request) Subject(name string) job.ID {
 // like unknown ids.
 var UnknownID = job.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// Known reports whether an id can exist.
+// Known reports whether an id can exist: it is neither zero nor UnknownID.
 func Known(id job.ID) bool { return !id.IsZero() && id != UnknownID }
 
 func (r *Request) appendSubjects(attrs []slog.Attr) []slog.Attr {
@@ -130,7 +130,7 @@ func (r *Request) noteSubject() {
 }
 
 // CheckAccept refuses a request that accepts none of the media types. Requests that change something get JSON, so their Accept header must
-// not exclude JSON. For GET, the method read checks this later, when the media type of the response is known.
+// not exclude JSON. For GET, Kit.read later checks the media type of the response.
 func (r *Request) CheckAccept(produced ...string) error {
 	accept := r.List(fiber.HeaderAccept)
 	if r.Route.Method != Get && header.Excludes(accept, fiber.MIMEApplicationJSON) {
@@ -202,14 +202,14 @@ func Respond[T, V any](r *Request, status int, view func(T) V) func(T, error) er
 	}
 }
 
-// ByID handles GET of a client's own resource by the id in the path.
+// ByID returns a handler that calls the function do with the id in the path, and sends the result.
 func ByID[T, V any](do func(ctx context.Context, client, id job.ID) (T, error), view func(T) V) Handler {
 	return func(r *Request) error {
 		return Respond(r, fiber.StatusOK, view)(do(r.Ctx, r.Caller.ClientID, r.PathID()))
 	}
 }
 
-// RemoveByID handles the removal of a client's own resource by the id in the path. It sends 204.
+// RemoveByID returns a handler that calls the function do with the id in the path, and sends 204.
 func RemoveByID(do func(ctx context.Context, client, id job.ID) error) Handler {
 	return func(r *Request) error {
 		r.Status(fiber.StatusNoContent)
@@ -217,20 +217,20 @@ func RemoveByID(do func(ctx context.Context, client, id job.ID) error) Handler {
 	}
 }
 
-// As is the view of a value that is sent unchanged.
+// As returns v. It is the view of values that are sent unchanged.
 func As[T any](v T) T { return v }
 
-// WantsDocument reports whether the client prefers the draft's outcome document (application/problem+json) to plain JSON.
+// WantsDocument reports whether the client prefers application/problem+json to plain JSON, for the outcome of a job or batch.
 func (r *Request) WantsDocument() bool {
 	return header.Prefers(r.List(fiber.HeaderAccept), ProblemMedia, fiber.MIMEApplicationJSON)
 }
 
-// InLanguage sets the language of the texts in a response.
+// InLanguage sets Content-Language.
 func (r *Request) InLanguage(language string) {
 	r.Set(fiber.HeaderContentLanguage, cmp.Or(language, job.Languages[0]))
 }
 
-// Relate adds a Link header to another resource, by its path. rel is a registered relation or a URI.
+// Relate adds a Link header that points to the resource at path. rel is a registered relation or a URI.
 func (r *Request) Relate(path, rel string) {
 	r.Append(fiber.HeaderLink, "<"+r.Kit.Links.At(path)+`>; rel="`+rel+`"`)
 }
@@ -244,7 +244,7 @@ func (r *Request) PageSize(otherwise int) int {
 }
 
 // Filters returns the filters in the query. They are part of the scope of a list's cursors, so that a cursor is valid only with the same
-// filters. Values contain no "&", or escape it.
+// filters. No value contains an unescaped "&", so different filters never give the same text.
 func (r *Request) Filters() string {
 	var filters strings.Builder
 	for _, p := range r.Route.Query {
@@ -269,8 +269,8 @@ func Paged[T, V any](r *Request, scope string, show func(T) V, read func(after j
 	})
 }
 
-// PagedAt is like Paged, but positions in the list are "size" bytes long. The position before the first entry and after the last one is
-// nil.
+// PagedAt is like Paged, but positions in the list are "size" bytes long. after is nil for the first page, and next is nil after the last
+// entry.
 func PagedAt[T, V any](
 	r *Request, scope string, size int, show func(T) V, read func(after []byte, limit int) (entries []T, next []byte, err error),
 ) (err error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Access is the kind of credentials that a route needs. The HTTP side only checks this; use cases check who owns a job or client.
+// Access is the kind of credentials that a route needs. Use cases check who owns a job or client.
 type Access int
 
 // Kinds of access.
@@ -37,11 +37,11 @@ type Route struct {
 	Method, Path string
 	Access       Access
 	Action       string // name of the request's action, also in logs
-	Success      int    // usual success status; its metric starts at zero
+	Success      int    // usual success status
 	Handle       Handler
 	Query        []query.Parameter
 	Produces     []string // media types of responses, one of which the request must accept; nil: not checked before handling
-	Hidden       bool     // not served; only read for the entity tag that a change compares
+	Hidden       bool     // not served to clients; called only to get the entity tag for If-Match and If-None-Match
 }
 
 // Row returns a route. It produces the media types AsJSON unless it is public.
@@ -53,7 +53,7 @@ func Row(method, path string, access Access, action string, success int, handle 
 	return rt
 }
 
-// As returns the route with other media types.
+// As returns a copy of the route that produces the given media types.
 func (rt Route) As(media ...string) Route {
 	rt.Produces = media
 	return rt
@@ -126,7 +126,7 @@ func (s *Kit) Register(routes []Route) {
 	}
 }
 
-// registerHidden makes the other methods of a path return 405 if a route with parameters matches the path too. Without it, GET
+// If a route with parameters also matches a path, registerHidden makes unsupported methods of that path return 405. Without it, GET
 // /v1/jobs/batch would look up a job with the id "batch".
 func (s *Kit) registerHidden() {
 	allowed := map[string][]string{}
@@ -155,7 +155,6 @@ func (s *Kit) registerHidden() {
 	}
 }
 
-// matches reports whether a route with parameters matches a path.
 func matches(general, path []string) bool {
 	return slices.EqualFunc(general, path, func(a, b string) bool { return a == b || strings.HasPrefix(a, ":") && b != "" })
 }

@@ -95,8 +95,8 @@ func (s *Kit) run(r *Request, handle Handler) (err error) {
 	return handle(r)
 }
 
-// requireKey makes the store refuse a client's changes if its key has become invalid by the time they are written. Use cases that change
-// keys check this themselves, under the client's lock. Moving the clock of a test bed is exempt because it may expire the key.
+// requireKey makes the store check the client's key again when it writes the request's changes. Use cases that change keys check this
+// themselves, under the client's lock. Moving the clock of a test bed is exempt because it may expire the key.
 func (r *Request) requireKey() {
 	if r.Route.Method != Get && r.Route.ofClient() && r.Route.Action != "move_clock" && !r.Caller.Expired {
 		r.Base, r.Ctx = job.WithKey(r.Base, r.Caller.KeyID), job.WithKey(r.Ctx, r.Caller.KeyID)

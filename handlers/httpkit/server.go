@@ -40,7 +40,7 @@ type Config struct {
 	PublicURL          string            // base of all addresses, without a trailing slash
 	DocsURL            string            // page that describes all paths (PublicURL + "/docs")
 	MaxBodyBytes       int               // larger bodies: 413 (1 MiB)
-	MaxBodiesBytes     int               // memory for bodies above 4 KiB in progress; beyond it: 503 (256 MiB)
+	MaxBodiesBytes     int               // memory for bodies above 4 KiB that are being received or handled; beyond it: 503 (256 MiB)
 	Hosts              func(string) bool // allowed hosts, others get 421; nil: any
 	Origins            cors.Origins      // web pages that may call the API from a browser (none)
 	TrustedProxies     conn.Proxies      // proxies whose X-Forwarded-For is trusted
@@ -59,7 +59,7 @@ type Config struct {
 	MaxStreams          int           // simultaneous event streams and waiting requests; beyond it: 503 (10,000)
 	MaxStreamsPerClient int           // of one client; beyond it: 429 (100)
 	Heartbeat           time.Duration // between heartbeats on an idle stream (15 s)
-	StallTimeout        time.Duration // time for a reader to take 8 KiB before it is dropped (10 s)
+	StallTimeout        time.Duration // maximum time for a client to read 8 KiB of a stream; then it is disconnected (10 s)
 }
 
 func (c Config) withDefaults() Config {
@@ -108,9 +108,9 @@ type Deps struct {
 	Registry      prometheus.Registerer    // nil: metrics are not exposed
 	Tracer        trace.Tracer             // nil: no tracing
 	Clock         func() time.Time         // clock of the jobs; nil: time.Now
-	// Real converts a time of Clock to real time, for caching and polling; nil: they are the same.
+	// Real converts a time of Clock to real time, for caching and polling; nil: Clock shows real time.
 	Real func(t time.Time) time.Time
-	// Named returns the client and key of an invalid credential, if known; may be nil.
+	// Named returns the client and key for the key id in an invalid credential, if they exist; may be nil.
 	Named func(ctx context.Context, credential string) job.Caller
 	// CursorKey returns the secret that signs cursors. All processes use the same secret.
 	CursorKey query.Cursors
@@ -124,7 +124,7 @@ type Kit struct {
 	Routes []Route
 	Waits  *stream.Limiter // limits streams and waiting requests; Shutdown ends them
 	Slots  StorageSlots
-	// Shown maps the path of a changing route to the GET route of its resource.
+	// Shown maps the path of each route to the GET route of the same resource.
 	Shown map[string]*Route
 
 	app     *fiber.App
@@ -263,8 +263,8 @@ func nameMethod(c *fasthttp.RequestCtx) {
 	}
 }
 
-// decodePath decodes percent-encoded unreserved characters in the path once, because they are equivalent (RFC 3986, section 6.2.2.2).
-// Others, such as %2F, stay encoded and are never part of an id.
+// decodePath decodes percent-encoded unreserved characters in the path once, because both forms mean the same (RFC 3986, section 6.2.2.2).
+// Other characters, such as %2F, stay encoded and are never part of an id.
 func decodePath(c *fasthttp.RequestCtx) {
 	path := c.URI().PathOriginal()
 	if bytes.IndexByte(path, '%') < 0 {
@@ -289,7 +289,8 @@ func isUnreserved(b byte) bool {
 	return b >= '0' && b <= '9' || b|0x20 >= 'a' && b|0x20 <= 'z' || strings.IndexByte("-._~", b) >= 0
 }
 
-// holdOpen keeps a connection from being closed to make room while its request is handled. A stream's connection is never closed for that.
+// holdOpen handles a request. Meanwhile, its connection is not closed to make room for others. A stream keeps this protection until it
+// ends.
 func (s *Kit) holdOpen(c *fasthttp.RequestCtx, handle fasthttp.RequestHandler) {
 	if s.Pages.has(c.URI().PathOriginal()) {
 		handle = s.servePage

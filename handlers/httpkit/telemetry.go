@@ -25,8 +25,7 @@ type metrics struct {
 	refused      *prometheus.CounterVec
 }
 
-// newMetrics registers the metrics of the HTTP side. The series for the usual status of each route start at zero. Labels come from
-// the route table, never from client input.
+// The series for the usual status of each route start at zero. Labels come from the route table, never from client input.
 func newMetrics(f telemetry.Factory, routes []Route) *metrics {
 	m := &metrics{
 		requests: f.Counters("http_requests_total",
@@ -99,8 +98,8 @@ func (s *Kit) startSpan(r *Request) {
 	r.Ctx = trace.ContextWithSpan(r.Ctx, r.Span)
 }
 
-// endSpan adds the response to the request's span and ends it. The span of an event stream ends when its response begins, since spans are
-// only exported when they end.
+// endSpan adds the response to the request's span and ends it. The span of an event stream ends when the response begins, because spans are
+// exported only at their end.
 func (r *Request) endSpan() {
 	if !r.Span.IsRecording() {
 		return
@@ -145,7 +144,8 @@ type Provenance struct {
 	TraceParent   string // of the span to continue; may be ""
 }
 
-// errLongCorrelation refuses long correlation ids. A client could not find its job by a truncated id (draft section 9.2).
+// Long correlation ids are refused and not truncated: the client could not find its job by a truncated id
+// (draft-ratnawat-httpapi-async-problem-details, section 9.2).
 var errLongCorrelation = job.Errorf(job.CodeValidationFailed, "The X-Correlation-ID header must be %s", decode.CorrelationForm)
 
 // Provenance parses the headers. The trace-id of traceparent has priority over X-Correlation-ID (draft section 3.9). A correlation id
