@@ -30,7 +30,7 @@ import (
 	"github.com/forgerun/forgerun/repo/operator"
 )
 
-// Limits are shown next to the usage of clients and of the service; 0: no limit.
+// Limits are the limits of a client, shown next to its usage; 0: no limit.
 type Limits struct {
 	ClientRunning, ClientActive int
 }
@@ -70,7 +70,7 @@ type Deps struct {
 
 	Overview func(ctx context.Context, w admin.Window) (*admin.Overview, error)
 	Progress func(ctx context.Context, id job.ID, attempt int) *job.Progress // progress of a running attempt; nil if unknown
-	Stopped  func() job.Pauses                                               // active pauses of operators and of the queue; nil: unknown
+	Stopped  func() job.Pauses                                               // active pauses, by operators and by the queue; nil: unknown
 }
 
 //go:embed openapi.yaml

@@ -67,7 +67,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// The document matches the routes. Undocumented paths are refused, and undocumented methods get 405 with the allowed ones.
+// The document matches the routes.
 func TestPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -193,7 +193,7 @@ func TestFiltersReachStorage(t *testing.T) {
 	}
 }
 
-// A cursor continues after its page. It is only valid for its list and filters.
+// A cursor is only valid for the same list and filters.
 func TestCursors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -28,7 +28,7 @@ func queryOf(r *httpkit.Request) admin.JobQuery {
 	}
 }
 
-// placeBytes is the length of a position in a list of jobs. A position is the time in microseconds since 1970, and the id.
+// placeBytes is the length of a position in a list of jobs. A position consists of a time, in microseconds since 1970, and a job id.
 const placeBytes = 8 + len(job.ID{})
 
 func bytesOf(p admin.Place) []byte {
@@ -253,10 +253,9 @@ func bulkViewOf(b *job.Bulk) bulkView {
 	return bulkView{view.BulkOf(b), view.OrNull(b.Owner.ClientID), bulkFilterViewOf(b.Filter), b.Override}
 }
 
-// bulkDetailView is a bulk operation. Left counts the items that did not change, by reason.
 type bulkDetailView struct {
 	bulkView
-	Left []job.BulkReason `json:"left"`
+	Left []job.BulkReason `json:"left"` // counts the jobs that did not change, by reason
 }
 
 func bulkCountViewOf(n job.BulkCount) view.BulkCount[admin.JobSummary] {

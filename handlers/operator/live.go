@@ -22,8 +22,8 @@ const (
 	writeLimit = 10 * time.Second
 )
 
-// live tells listeners, such as open console pages, that something has changed. It polls storage once for all listeners, and stops
-// without listeners. After a notification, the console reads its data again.
+// live tells listeners, such as open console pages, that something has changed. One loop polls storage for all listeners. It runs only
+// while there are listeners. After a notification, the console reads its data again.
 type live struct {
 	mark func(context.Context) (string, error) // returns a text that changes with every change in storage
 	log  *slog.Logger

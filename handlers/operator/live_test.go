@@ -67,7 +67,7 @@ func TestLive(t *testing.T) {
 	}
 	w.stop()
 	w.stop()
-	for range lines { // to the end
+	for range lines {
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every listener is notified of changes. All listeners share one poll of storage per second, and without listeners there is none.
+// Every listener is notified of changes.
 func TestListenersShareOnePoll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

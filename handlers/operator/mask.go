@@ -20,8 +20,8 @@ import (
 	"github.com/forgerun/forgerun/repo/operator"
 )
 
-// Mask has patterns for names of members in the data of clients and receivers. Operators do not see the values of these members. Patterns
-// work as for file names, with * for any characters, and ignore case.
+// Mask has patterns of member names. In the data of clients and receivers, operators do not see the values of such members. Patterns work
+// as for file names, with * for any characters, and ignore case.
 type Mask []string
 
 type masked struct {
@@ -29,7 +29,7 @@ type masked struct {
 	mask Mask
 }
 
-// Job hides values in data that the client sent with the job: params, definition, event data and callback address.
+// Job returns a job. It masks values in the params, definition, event data, callback and delivery URLs.
 func (r masked) Job(ctx context.Context, id job.ID) (*admin.Job, error) {
 	j, err := r.Admin.Job(ctx, id)
 	if err != nil {
@@ -70,7 +70,8 @@ func (r masked) Deliveries(ctx context.Context, q admin.Range) (admin.Page[admin
 	return page, err
 }
 
-// Delivery also hides values in receivers' responses. It hides a response that is not JSON completely if it may contain a masked name.
+// Delivery returns a delivery. It masks values in the URL and the receiver's responses. A body that is not JSON is hidden completely if it
+// may contain a masked name.
 func (r masked) Delivery(ctx context.Context, id job.ID) (*admin.LoggedDelivery, error) {
 	d, err := r.Admin.Delivery(ctx, id)
 	if err != nil {
@@ -141,9 +142,9 @@ func (m Mask) hideIn(text *string) {
 	})
 }
 
-// mayBeIn reports whether a text contains all literal parts of at least one pattern.
+// mayBeIn reports whether a text may contain a masked name. It only looks for the literal parts of the patterns.
 func (m Mask) mayBeIn(text string) bool {
-	text = strings.ToLower(strings.ReplaceAll(text, "\x00", "")) // as in UTF-16
+	text = strings.ToLower(strings.ReplaceAll(text, "\x00", "")) // UTF-16 has NUL bytes between ASCII characters
 	return slices.ContainsFunc(m, func(pattern string) bool {
 		sure, _, _ := strings.Cut(pattern, "[")
 		for part := range strings.FieldsFuncSeq(sure, func(r rune) bool { return strings.ContainsRune(`*?\/_`, r) }) {

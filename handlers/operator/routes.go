@@ -199,10 +199,10 @@ func withBody[T any](a *API, path, action, target string, read func(body []byte)
 	})
 }
 
-// endTimeout is the time to complete an audit entry. The request may have ended before.
+// endTimeout is the time to complete an audit entry. It does not depend on the request's context, which may have ended.
 const endTimeout = 5 * time.Second
 
-// A panic leaves the audit entry open.
+// audited stores an audit entry before do runs, and completes it afterwards. A panic leaves the entry open.
 func (a *API) audited(target string, detail func(*httpkit.Request) (any, error), do httpkit.Handler) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		entry := admin.AuditEntry{
@@ -265,7 +265,7 @@ func one[T any](read func(context.Context, job.ID) (T, error)) httpkit.Handler {
 	}
 }
 
-// bounded handles GET of a list without a cursor.
+// bounded returns a handler for a list that is cut off at a limit instead of paged.
 func bounded[T any](read func(context.Context, admin.Range) (admin.Bounded[T], error)) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		v, err := read(r.Ctx, narrowed(r))

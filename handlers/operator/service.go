@@ -120,7 +120,7 @@ func (a *API) listPauses(r *httpkit.Request) error {
 	})(a.deps.Pauses.Pauses(r.Ctx))
 }
 
-// scheduleView is a schedule without the job data of its client.
+// scheduleView omits the data of the scheduled jobs, which belongs to the client.
 type scheduleView struct {
 	view.Schedule
 	ClientID job.ID    `json:"client_id"`

@@ -16,7 +16,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/report"
 )
 
-// maxRules is the maximum number of listed fault rules.
 const maxRules = 1000
 
 func (a *API) testbedRoutes() []httpkit.Route {

@@ -23,8 +23,7 @@ func TestOperatorsStartSessions(t *testing.T) {
 	require.Contains(t, w.get("/admin/v1/catalogue").text, `"profiles":["default","flaky-network","overloaded"`)
 }
 
-// Sessions and rules can be filtered by client. The list of rules reports that it is incomplete. A verdict is also available as a page,
-// without masked values.
+// Sessions and rules can be filtered by client. A verdict is also available as a page, without masked values.
 func TestTestbed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
