@@ -21,7 +21,7 @@ const (
 	minRetry   = 100 * time.Millisecond // between retries while storage fails
 	maxRetry   = 5 * time.Second
 	maxFailing = 30 * time.Second // the stream ends after storage has failed for this long
-	noDeadline = 24 * time.Hour   // used to wait only for a notification
+	noDeadline = 24 * time.Hour   // in practice unlimited: only a notification ends the wait
 )
 
 // ProgressEvent is the name of progress events.
@@ -90,7 +90,7 @@ func (st *Stream) noteHeld(withheld bool) error {
 }
 
 // writePage writes events, and the final progress before the end of an attempt. It frees each event after writing it. received is true if
-// it has read notifications, which may announce later events.
+// writePage has read notifications, which may announce later events.
 func (st *Stream) writePage(ctx context.Context, p Page, notifications <-chan job.Notification) (received bool, err error) {
 	for i := range p.Events {
 		if err := st.beatIfDue(ctx); err != nil {
@@ -207,8 +207,8 @@ func (st *Stream) notified(n job.Notification) (pause time.Duration, err error) 
 	return pause, st.out.flush()
 }
 
-// beatIfDue writes a heartbeat if it is due or the key has changed. It ends the stream if its key is no longer valid. Heartbeats may
-// overtake buffered frames.
+// beatIfDue writes a heartbeat if it is due or the key has changed. It returns an error if the stream's key is no longer valid. Heartbeats
+// may overtake buffered frames.
 func (st *Stream) beatIfDue(ctx context.Context) error {
 	now := time.Now()
 	select {
@@ -234,7 +234,7 @@ func (st *Stream) recheck(ctx context.Context) error {
 	return nil
 }
 
-// read reads the next page. While storage fails, it keeps the stream alive and retries.
+// While storage fails, read keeps the stream alive and retries.
 func (st *Stream) read(ctx context.Context) (Page, error) {
 	var failing time.Time
 	for retry := minRetry; ; retry = min(2*retry, maxRetry) {

@@ -19,7 +19,7 @@ type Limiter struct {
 
 	mu       sync.Mutex
 	held     int
-	byClient map[job.ID]int // only clients with at least one
+	byClient map[job.ID]int // streams and waiting requests; only clients that have some
 }
 
 // NewLimiter returns a limiter with a limit in total and per client.
@@ -35,8 +35,8 @@ func (l *Limiter) Context() context.Context { return l.ctx }
 // maxRetryAfter is the maximum Retry-After when the limit is reached.
 const maxRetryAfter = 5 * time.Second
 
-// reserve: 1/reserve of the total is only for clients that hold nothing yet, so that few clients cannot take everything. The limit of
-// connections per address restricts an attacker with many clients.
+// reserve keeps 1/reserve of the total for clients without a stream or waiting request. Otherwise, a few clients could take everything. The
+// limit of connections per address restricts an attacker with many clients.
 const reserve = 10
 
 // Acquire counts one more stream or waiting request of a client until release is called. It is safe to call release twice. The error is a

@@ -6,8 +6,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// progress decides which progress a job's stream shows. It shows only progress of the attempt that the last written event belongs to.
-// Progress never decreases, and the latest is never dropped.
+// progress decides which progress a job's stream shows. A stream shows progress only of the attempt in the last written event. Progress
+// never decreases, and the latest is never dropped.
 type progress struct {
 	attempt  int               // of the last event written; 0 if unknown
 	running  bool              // that attempt has started and not ended
@@ -16,7 +16,7 @@ type progress struct {
 	shown    *job.Progress     // latest progress shown of this attempt; may be nil
 }
 
-// receive stores the progress of a notification, unless it is nil or late.
+// receive stores the progress in a notification, unless it is nil or outdated.
 func (p *progress) receive(attempt int, now *job.Progress) {
 	r := p.received
 	late := attempt < p.attempt || r != nil && (attempt < r.Attempt || attempt == r.Attempt && !further(now, r.Progress))

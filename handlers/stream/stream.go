@@ -50,7 +50,7 @@ type Source interface {
 // Page is the result of one read.
 type Page struct {
 	Events []job.Occurrence
-	More   bool // there may be more events already
+	More   bool // more events may be stored already
 	Held   bool // more events exist, but an open transaction holds them back
 	Ended  bool // no events follow these
 }
@@ -67,11 +67,11 @@ type Stream struct {
 	Job func(context.Context) *job.Job
 
 	Conn          net.Conn
-	Accepted      *conn.Conn // the listener's connection; differs from Conn on a test bed; nil without a listener
+	Accepted      *conn.Conn // the listener's connection, which Conn may wrap; nil without a listener
 	Head          []byte     // written first
 	First         Page       // written after Head
-	Release       func()     // releases the stream at the limiter
-	KeyID         string     // "" for a token
+	Release       func()     // returns the stream's place to the Limiter
+	KeyID         string     // "" if the caller used an operator's token
 	Authorization [][]byte
 
 	RequestID string
@@ -87,7 +87,7 @@ type Stream struct {
 	noteAt     time.Time // when to write heldNote; zero if no events are held back
 	timer      *time.Timer
 	lastRead   time.Time
-	sent       int // number of events
+	sent       int
 }
 
 // Run serves a stream until it ends, and closes its connection.
@@ -122,7 +122,7 @@ func (e *Engine) Run(st *Stream) {
 	st.logEnd(ctx, err, stack)
 }
 
-// write writes the head and follows the source. A panic only ends this stream; stack is then the stack of the panic.
+// A panic ends this stream but no other. stack is then the stack trace of the panic.
 func (st *Stream) write(ctx context.Context) (stack []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -153,8 +153,7 @@ func (st *Stream) write(ctx context.Context) (stack []byte, err error) {
 // maxInput is how many bytes a client may send after its request. They are ignored.
 const maxInput = 64 << 10
 
-// waitForClose returns when the client has hung up. A blocking read costs a small goroutine per stream, but notices at once that the
-// client hangs up.
+// A blocking read costs a small goroutine per stream, but notices at once that the client hangs up.
 func (st *Stream) waitForClose() {
 	var b [128]byte
 	for n := 0; n < maxInput; {

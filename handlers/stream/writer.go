@@ -17,8 +17,8 @@ var heartbeat = []byte(":\n\n")
 // heldNote explains to people why committed events are delayed.
 var heldNote = []byte(": events wait until an open database transaction ends\n\n")
 
-// PositionEvent is the name of the first event of a client's stream. A reader resumes from its id if no other event arrived. The event has
-// data because many readers ignore the id of a block without data.
+// PositionEvent is the name of the first event of a client's stream. A reader that has received no later event resumes from the id of the
+// position event. The event has data because many readers ignore the id of a block without data.
 const PositionEvent = "position"
 
 // Start returns the first block of a stream: the reconnection time and, unless id is "", the position.
@@ -31,7 +31,7 @@ func Start(id string) []byte {
 	return append(b, "\n\n"...)
 }
 
-// writer writes frames to a connection. It keeps no buffer between flushes, since most streams are idle.
+// writer keeps no buffer between flushes, because most streams are idle.
 type writer struct {
 	conn  net.Conn
 	stall time.Duration // time for the reader to take a chunk
