@@ -10,7 +10,8 @@ import (
 	"text/tabwriter"
 )
 
-// sample maps figures, such as acceptedFigure, to one side's values in one round. It lacks figures that do not apply to the side.
+// sample has the values that one side reached in one round, by figure (such as acceptedFigure). It lacks figures that do not apply to the
+// side.
 type sample map[string]float64
 
 func (s sample) String() string {
@@ -23,7 +24,7 @@ func (s sample) String() string {
 
 type side struct {
 	name    string
-	measure func(sample) // fills in the sample of a round
+	measure func(sample)
 	samples []sample
 }
 

@@ -35,9 +35,9 @@ func floor(l *lab) {
 func (got sample) bareSQL(l *lab) {
 	d := l.database()
 	l.serve(d, l.services[0], func(system) {}) // runs the api only to migrate the schema
-	got[acceptedFigure] = peerJobs / must(lives(l.ctx, d.url, "insert"))
+	got[acceptedFigure] = peerJobs / must(runSteps(l.ctx, d.url, "insert"))
 	used := system{lab: l}.while(func() {
-		got[sustainedFigure] = peerJobs / must(lives(l.ctx, d.url, "insert", "claim", "start", "finish"))
+		got[sustainedFigure] = peerJobs / must(runSteps(l.ctx, d.url, "insert", "claim", "start", "finish"))
 	})
 	got[cpuFigure] = used.of("generator", "Postgres", "Redis") / (peerJobs / 1000)
 }
@@ -51,8 +51,8 @@ func floorStatement(name string) string {
 	return sql
 }
 
-// lives runs statements of floor.sql for groups of new jobs.
-func lives(ctx context.Context, url string, steps ...string) (seconds float64, err error) {
+// runSteps runs statements of floor.sql on new jobs, in groups.
+func runSteps(ctx context.Context, url string, steps ...string) (seconds float64, err error) {
 	const definition = `{"work_kind": "PAYLOAD_SMALL", "duration_ms": 0, "expected_outcome": "SUCCESS"}`
 	params := `{"text":"` + strings.Repeat("x", 150) + `"}`
 	group, ctx := errgroup.WithContext(ctx)

@@ -27,7 +27,8 @@ const (
 	stopGrace   = 2 * time.Minute
 )
 
-// lab has the servers and the programs under test. Any failure ends the experiment: check panics, and attempt returns the error.
+// lab has the servers and the programs under test. A failure ends the experiment: the function check panics, and attempt recovers and
+// returns the error.
 type lab struct {
 	options
 	ctx      context.Context
@@ -199,7 +200,7 @@ func (l *lab) serve(d *database, s service, use func(system)) {
 	}))
 }
 
-// start starts a process of the service. Calling stop again does nothing.
+// Calling stop again does nothing.
 func (s system) start(role, api string) (stop func() error) {
 	admin := must(stack.FreeAddress())
 	starting, cancel := context.WithTimeout(s.ctx, readyWithin)

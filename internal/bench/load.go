@@ -22,7 +22,7 @@ type target struct {
 var plainJob = []byte(`{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL"}`)
 
 // closed is a load generator with a closed loop. Each client waits for its response, then for `admit`, before it sends again. The
-// simulator's generator needs three times the CPU, and would lower the maximum rate of a service on the same cores.
+// simulator's generator needs three times the CPU, and would slow down the service.
 type closed struct {
 	clients int
 	during  time.Duration               // 0: until all requests are sent
