@@ -1,6 +1,6 @@
-// Package authlimit slows down failed authentication. It counts failures by address and by key, and refuses attempts while there are too
-// many. It also limits the log lines about them. All listeners of a process share one Limiter. Registrations limits registrations without
-// credentials.
+// Package authlimit slows down failed authentication. It counts failures by address and by key. After too many failures, it refuses
+// attempts for a while. It also limits the number of log lines about failures. All listeners of a process share one Limiter. Registrations
+// limits registrations without credentials.
 //
 // It only limits attempts; other packages check credentials.
 package authlimit
