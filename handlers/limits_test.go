@@ -63,8 +63,6 @@ func TestWaitingClientHoldsNoBacklogSlot(t *testing.T) {
 	require.NoError(t, backlog.Enter())
 }
 
-// Only a few lists of one client are read at the same time. While these reads are blocked, other clients' lists,
-// submissions, reads of single jobs and changes still succeed.
 func TestListsOfOneClientDoNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.StorageConnections = 20 })
@@ -94,7 +92,7 @@ func TestListsOfOneClientDoNotBlockOthers(t *testing.T) {
 	}
 }
 
-// Streams need no slot: all streams of a client reconnect at once after a restart.
+// Streams take no slots, because all streams of a client may reconnect together after a restart.
 func TestStreamsTakeNoSlots(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)

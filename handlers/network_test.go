@@ -255,7 +255,6 @@ func TestHeaderInjection(t *testing.T) {
 	w.log.Lines(t, nil) // fails unless each entry is one line
 }
 
-// TestSlowClients keeps connections open without sending a complete request.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.ReadTimeout, c.IdleTimeout = 150*time.Millisecond, 150*time.Millisecond }).start()

@@ -214,7 +214,6 @@ func TestConditionsAreCheckedLastBeforeBody(t *testing.T) {
 	require.Equal(t, 204, w.send("DELETE", jobSelf, "", "If-Match", "*").StatusCode, "the job is already deleted")
 }
 
-// GET also honors conditions: its response must have one of the tags.
 func TestIfMatchOfGet(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -148,7 +148,7 @@ func TestEveryRouteNeedsItsScope(t *testing.T) {
 	require.JSONEq(t, `{"canceled":1,"more":false}`, w.send("POST", clientPath(operatorsPath), "").text)
 }
 
-// Every route refuses unsupported media types. A valid request gets the route's success status, with and without metrics.
+// Every route refuses unsupported media types.
 func TestEveryRouteNegotiates(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(_ *Config, d *Deps) { d.Registry = nil })
@@ -236,7 +236,6 @@ func TestMalformedIDsLookUnknown(t *testing.T) {
 	require.NotContains(t, w.log.String(), "ffffffff", "the id that replaces malformed ids is not logged")
 }
 
-// TestForeignIDsLookUnknown checks that another client's job or batch gets the same responses as an unknown id.
 func TestForeignIDsLookUnknown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -38,8 +38,8 @@ type Deps struct {
 	Schedules *schedules.Service
 	Testbed   *testbed.Bed // nil: not a test bed
 	Health    func(context.Context) site.Readiness
-	// Admission limits the waiting submissions of jobs, and BatchAdmission of batches. The limits are separate because a batch is
-	// expensive and must not delay single jobs. nil: no limit.
+	// Admission limits how many submissions of jobs wait to be stored. BatchAdmission does the same for batches. The limits are separate
+	// because a batch is expensive and must not delay single jobs. nil: no limit.
 	Admission, BatchAdmission *jobs.Backlog
 	// Directory returns the public keys for signatures of deliveries as a JSON Web Key Set (RFC 7517).
 	Directory func(context.Context) ([]byte, error)

@@ -69,7 +69,6 @@ func TestFailedStartsAreNotCounted(t *testing.T) {
 	requireNothingHeld(t, th.server)
 }
 
-// A panic only ends its own stream.
 func TestPanicInAStream(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)

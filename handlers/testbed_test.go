@@ -82,7 +82,6 @@ func TestFaultHeader(t *testing.T) {
 	require.Contains(t, a.text, "RFA_REQUEST_NOT_FOUND")
 }
 
-// A header names the session of its request. An invalid label is refused.
 func TestSessionHeader(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -119,8 +118,8 @@ func TestFixturesAreMadeInTime(t *testing.T) {
 	unlock()
 }
 
-// The slot of a journal is released after the journal is sent, or if there is no such journal. Writing the access log does not consume
-// the journal.
+// The slot of a journal is released after the journal is sent, or if there is no such journal. The access log must not read the streamed
+// body.
 func TestJournalsOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -69,7 +69,7 @@ type world struct {
 	dirty    bool // requests may have changed the rows
 
 	url    string     // set by start
-	served chan error // receives the result of Serve, then is empty
+	served chan error // receives the result of Serve, and is then closed
 
 	// madeUp disables the check against the OpenAPI document, for responses that it does not describe.
 	madeUp bool

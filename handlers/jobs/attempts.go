@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// getReport sends the report of the latest finished attempt, or of the attempt in the query; see onceEnded.
+// getReport sends the report of the latest finished attempt, or of the attempt in the query.
 func (s *API) getReport(r *httpkit.Request) error {
 	attempt, _ := query.Positive(r.Query("attempt")) // 0 if absent; the query was checked before
 	first := max(attempt, 1)
@@ -45,7 +45,7 @@ func (s *API) listAttempts(r *httpkit.Request) error {
 	}))
 }
 
-// getAttempt sends the outcome document of an attempt. The instance of a problem document is the URL of this route.
+// If the outcome is a problem document, its instance is the URL of this route.
 func (s *API) getAttempt(r *httpkit.Request) error {
 	n, ok := query.Positive(r.Params("n"))
 	if !ok {

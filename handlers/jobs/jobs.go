@@ -106,8 +106,8 @@ func (s *API) accepted(r *httpkit.Request, receipt job.Receipt, warnings []job.V
 	})
 }
 
-// getJob sends the job, or 304 if it has not changed. A client that waits gets the job at its next change of state. If the job is final or
-// the client's view is outdated, the response is immediate.
+// getJob sends the job, or 304 if it has not changed. A client that waits gets the job at its next change of state. If the job is final, or
+// If-None-Match has an outdated tag, getJob responds at once.
 func (s *API) getJob(r *httpkit.Request) error {
 	id, prefs := r.PathID(), r.Preferences()
 	j, err := s.Jobs.Job(r.Ctx, r.Caller.ClientID, id)
@@ -154,7 +154,7 @@ func (s *API) sendJob(r *httpkit.Request, j *job.Job, warnings []job.Violation) 
 	return r.JSON(fiber.StatusOK, v)
 }
 
-// jobHeaders sets the headers of a job. Retry-After says when to poll an unfinished job or retry a failed one (draft section 5.1).
+// Retry-After says when to poll an unfinished job or retry a failed one (draft section 5.1).
 func (s *API) jobHeaders(r *httpkit.Request, j *job.Job) {
 	r.Set(fiber.HeaderETag, s.jobTag(r, j))
 	r.Vary(fiber.HeaderAccept)
@@ -169,8 +169,8 @@ func (s *API) jobHeaders(r *httpkit.Request, j *job.Job) {
 	}
 }
 
-// jobTag returns the entity tag of a job in the view that the client prefers. It changes with each event, the progress, the waiting reason
-// and the expiry of the result.
+// jobTag returns the ETag of the representation that the client prefers: JSON or the outcome document. The tag changes with each event, the
+// progress, the waiting reason and the expiry of the result.
 func (s *API) jobTag(r *httpkit.Request, j *job.Job) string {
 	tag := strconv.Itoa(j.EventSeq)
 	switch {
@@ -192,7 +192,7 @@ const maxPoll = 60
 // pausedPoll is the polling interval of a paused job in seconds.
 const pausedPoll = 5
 
-// pollAfter returns the advised polling interval in seconds: 1, or the time until a scheduled job starts, limited by maxPoll.
+// pollAfter returns the polling interval for Retry-After, in seconds. For a scheduled job, it is the time until the start, at most maxPoll.
 func (s *API) pollAfter(j *job.Job) int {
 	switch {
 	case j.Waiting == job.WaitingPaused:

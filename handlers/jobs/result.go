@@ -17,8 +17,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// getResult sends the result of a job, whole or one range of it. It supports conditions and ranges (RFC 9110, sections 13 and 14) and
-// digests (RFC 9530). For unfinished jobs, see onceEnded.
+// getResult supports conditions and ranges (RFC 9110, sections 13 and 14) and digests (RFC 9530).
 func (s *API) getResult(r *httpkit.Request) error {
 	result, err := onceEnded(s, r,
 		func() (*job.StoredResult, error) { return s.Jobs.Result(r.Ctx, r.Caller.ClientID, r.PathID()) },
@@ -73,7 +72,7 @@ func digest(sum [32]byte) string {
 }
 
 // byteRange returns the requested part of a body, or nil for the whole body. It returns false if the range is outside the body. Only GET
-// supports ranges. If-Range must contain the strong tag; a date never matches, because results have none.
+// supports ranges. If-Range must contain the strong tag. A date never matches, because results have no Last-Modified.
 func byteRange(r *httpkit.Request, tag string, size int) (*header.Span, bool) {
 	requested := r.List(fiber.HeaderRange)
 	if requested == "" || r.Method() != fiber.MethodGet {

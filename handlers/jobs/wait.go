@@ -17,8 +17,8 @@ func (s *API) await(r *httpkit.Request, prefs *header.Preferences, id job.ID, do
 	})
 }
 
-// onceEnded reads data that exists once the function "ended" reports true for the job. If the client waits, onceEnded reads the data again
-// after the wait. If the job is still unfinished, the error has a Retry-After.
+// onceEnded reads data that exists only after the function "ended" returns true for the job. If the client waits, onceEnded reads the data
+// again after the wait. If the job is still unfinished, the error has a Retry-After.
 func onceEnded[T any](s *API, r *httpkit.Request, read func() (T, error), ended func(*job.Job) bool) (T, error) {
 	prefs := r.Preferences()
 	v, err := read()

@@ -50,7 +50,7 @@ func Waits(code job.Code, status int) bool {
 		status == http.StatusGatewayTimeout
 }
 
-// StatusError is an error with an HTTP status other than its code's.
+// StatusError gives an error another HTTP status than the usual one of its code.
 type StatusError struct {
 	Status int
 	Cause  *job.Error
@@ -65,5 +65,5 @@ func WithStatus(status int, detail string) error {
 	return StatusError{status, job.Errorf(job.CodeMalformed, "%s", detail)}
 }
 
-// Seconds rounds up, so that waiting that long is enough.
+// Seconds returns d in seconds, rounded up so that a client does not come back too early.
 func Seconds(d time.Duration) int { return int((max(0, d) + time.Second - 1) / time.Second) }

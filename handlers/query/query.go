@@ -104,7 +104,7 @@ func Names(parameters []Parameter) []string {
 // maxNameShown limits how many bytes of an unknown parameter's name an error shows.
 const maxNameShown = 64
 
-// Check refuses unknown and repeated query parameters and invalid values, all at once. given has the parameters of a non-empty query.
+// Check returns one error for all unknown, repeated and invalid query parameters. given has the parameters of a non-empty query.
 func Check(parameters []Parameter, given iter.Seq2[string, string]) error {
 	known, names := "This resource has no query parameters.", Names(parameters)
 	if len(names) > 0 {

@@ -1,4 +1,4 @@
-// Package schedules handles requests for schedules, which submit jobs at set times.
+// Package schedules handles requests for schedules, which submit jobs at planned times.
 package schedules
 
 import (
@@ -108,7 +108,6 @@ func (s *API) trigger(r *httpkit.Request) error {
 	return r.JSON(fiber.StatusAccepted, api.JobReceipt{JobID: j.ID, State: job.Queued, CreatedAt: job.Time(now)})
 }
 
-// scheduleView has the JSON form of api.Schedule.
 type scheduleView struct {
 	view.Schedule
 	Jitter     *string               `json:"jitter"`
@@ -120,7 +119,7 @@ type scheduleView struct {
 	UpdatedAt  job.Time              `json:"updated_at"`
 	WaitingFor *job.Time             `json:"waiting_for"`
 	Links      api.ScheduleLinks     `json:"links"`
-	Warnings   []job.Violation       `json:"warnings,omitempty"` // only in responses to its creation or a change
+	Warnings   []job.Violation       `json:"warnings,omitempty"` // only in responses to the creation or a change of the schedule
 }
 
 func (s *API) show(x *job.Schedule) *scheduleView {

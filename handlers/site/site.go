@@ -80,7 +80,7 @@ func (s *API) readyz(r *httpkit.Request) error {
 
 const mimeYAML = "application/yaml" // RFC 9512; it has no charset parameter
 
-// document returns the handler of an embedded document. Most processes never serve it, so it is prepared on first use.
+// Most processes never serve a document, so it is prepared on first use.
 func document(mime string, text func() []byte) httpkit.Handler {
 	made := sync.OnceValue(func() *asset { return newAsset(mime, text()) })
 	return func(r *httpkit.Request) error { return made().send(r) }
@@ -172,8 +172,8 @@ func (s *API) root(page httpkit.Handler) httpkit.Handler {
 	}
 }
 
-// problemIndex sends the list of all problem types. base is the relative address of their pages. It depends on a trailing slash in the
-// list's address.
+// problemIndex sends the list of all problem types. base is the relative address of the problem pages: "problems/" for the list at
+// /problems, and "" for /problems/.
 func problemIndex(base, docsURL string) httpkit.Handler {
 	return func(r *httpkit.Request) error { return r.HTML(docs.ProblemIndex(base, docsURL)) }
 }

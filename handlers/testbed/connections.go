@@ -45,7 +45,7 @@ func (v *visit) deferFault() {
 	}
 }
 
-// Stream returns a connection that applies the fault to an event stream.
+// Stream returns a connection that applies the fault to an event stream, and records the stream.
 func (s *API) Stream(r *httpkit.Request, c *conn.Conn) net.Conn {
 	v := visitOf(r)
 	if e := v.fault; e != nil {
@@ -64,7 +64,7 @@ func (s *API) Stream(r *httpkit.Request, c *conn.Conn) net.Conn {
 	return s.disturbed(v, c, e, recorded)
 }
 
-// disturbed records the start of a stream immediately, because a killed process cannot record the end.
+// disturbed wraps the connection of a stream. It records the start at once, because a killed process cannot record the end.
 func (s *API) disturbed(v *visit, c net.Conn, e *fault.Effect, recorded bool) net.Conn {
 	resumed := v.List("Last-Event-ID") != ""
 	if !recorded {

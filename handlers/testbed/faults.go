@@ -79,10 +79,9 @@ func operationOf(rt *httpkit.Route) string {
 	return docs.Operations()[rt.Method+" "+strings.Join(rt.Segments(), "/")]
 }
 
-// headerFault is the header that gives a request a fault.
 const headerFault = "ForgeRun-Fault"
 
-// findFault finds the fault for the request: of an earlier request on the connection, in its header, or by the client's rules.
+// findFault sets v.fault. A fault from an earlier request on the connection comes first, then the header, then the client's rules.
 func (s *API) findFault(v *visit) error {
 	own := strings.HasPrefix(v.Route.Path, "/v1/testbed/")
 	if v.fault = v.pendingFault(own); v.fault != nil || v.Caller.ClientID.IsZero() || own {
@@ -123,7 +122,7 @@ func inHeader(name string, err error) error {
 	return err
 }
 
-// Before applies the faults that come before the work or instead of it. done reports whether the response is already complete.
+// Before applies the faults that delay the request or replace its handling. done reports whether the response is already complete.
 func (s *API) Before(r *httpkit.Request) (done bool, err error) {
 	v := visitOf(r)
 	if err := s.findFault(v); err != nil || v.fault == nil {
@@ -220,7 +219,7 @@ func (s *API) After(r *httpkit.Request) {
 	c.OnClose.Store(&v.slowFault) // released with the connection, after the slow response
 }
 
-// sentLater reports whether the response is sent after After has returned.
+// sentLater reports whether the response is sent after the method After has returned.
 func sentLater(e *fault.Effect) bool {
 	return e.SlowBytes > 0 && e.Close == "" || e.Close == fault.CloseStall
 }
@@ -236,7 +235,8 @@ func (v *visit) setRetryAfter() {
 	}
 }
 
-// elsewhere returns another local origin to redirect to, or "". It never leads to other hosts, because the client chooses the Host header.
+// elsewhere returns another local origin to redirect to, or "". Redirects to foreign hosts are not possible, although the client chooses
+// the Host header.
 func (v *visit) elsewhere() string {
 	other := wire.OtherName(string(v.Request.Request().Header.Host()))
 	if other == "" || !v.fault.OtherHost {

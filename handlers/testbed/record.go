@@ -38,9 +38,9 @@ func (s *API) Body(r *httpkit.Request, body []byte) {
 	}
 }
 
-// record records the request in its client's session, if there is one. It stores the record before the response is sent, so that a client
-// with the response finds it. For a slow response, the returned function stores it: just before the last byte, or after the client has
-// hung up.
+// record stores the request in the client's session. Requests of unknown clients are not stored. The record is stored before the response
+// is sent, so that a client with the response finds it. For a slow response, the returned function stores the record: just before the last
+// byte, or after the client has hung up.
 func (s *API) record(v *visit) (later func(hungUp bool)) {
 	r := v.Request
 	if r.Streams || !recorded(r) {
@@ -75,8 +75,8 @@ func recorded(r *httpkit.Request) bool {
 		(!strings.HasPrefix(r.Route.Path, "/v1/testbed/") || r.Route.Path == resetPath)
 }
 
-// recordIn returns the session that records a request. If the session header is invalid, that is the session without a label. recordIn
-// returns zero if the session cannot be found.
+// recordIn returns the session that records a request. For an invalid session header, this is the session without a label. recordIn returns
+// zero if the session cannot be found.
 func (s *API) recordIn(v *visit, client job.ID) testbed.Scope {
 	if client.IsZero() {
 		return testbed.Scope{}

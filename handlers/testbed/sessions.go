@@ -21,11 +21,10 @@ import (
 
 var labelQuery = []query.Parameter{{Name: "label", Valid: verdict.ValidLabel, Want: "the label of a session"}}
 
-// headerSession is the header with the label of the request's session.
 const headerSession = "ForgeRun-Session"
 
-// session returns the session of a request and its new jobs. The header has the session's label; without the header, it is the session
-// without a label.
+// session returns the session that a request and its new jobs belong to. The header has the label of the session. Without the header,
+// session returns the session without a label.
 func (s *API) session(ctx context.Context, v *visit, client job.ID) (testbed.Scope, error) {
 	if !v.Has(headerSession) {
 		return testbed.Scope{Client: client}, nil

@@ -1,4 +1,4 @@
-// Package views has the conversions from domain types to response types that several resources need.
+// Package views converts domain types to response types. It has the conversions that several resources need.
 package views
 
 import (
@@ -123,12 +123,12 @@ func Retried(c job.Change) any {
 	}{Changed(c), c.Attempt}
 }
 
-// BulkReceipt returns the view of a new operation.
+// BulkReceipt returns the response to the start of a bulk operation.
 func BulkReceipt(b *job.Bulk) api.BulkReceipt {
 	return api.BulkReceipt{BulkID: b.ID, State: b.State(), CreatedAt: job.Time(b.CreatedAt)}
 }
 
-// BulkItem returns the result of one job.
+// BulkItem returns what a bulk operation did to one job.
 func BulkItem(i job.BulkItem) api.BulkItem {
 	return api.BulkItem{JobID: i.JobID, Result: i.Result, Code: view.OrNull(i.Code), Detail: view.OrNull(i.Detail), At: job.TimeOf(i.At)}
 }

@@ -67,7 +67,7 @@ func (s *API) accepted(r *httpkit.Request) func(*job.Delivery, error) error {
 	}
 }
 
-// redeliverFailed ignores the cursor's position, because deliveries that were sent again are no longer FAILED.
+// redeliverFailed needs no cursor position: a delivery that was sent again is no longer FAILED, so it is not found twice.
 func (s *API) redeliverFailed(r *httpkit.Request) error {
 	return s.resend(r, "redeliver", func(ctx context.Context, client, id job.ID, since time.Time, _ job.Position) (job.Replay, error) {
 		return s.Webhooks.RedeliverFailed(ctx, client, id, since)
@@ -84,8 +84,7 @@ var errBadReplayCursor = &job.Error{
 		Detail: "This must be the next_cursor of the previous response, unchanged and with the same since; omit it to start again."}},
 }
 
-// resend sends events to a webhook again, from a time or a cursor on. The cursor is valid only for this webhook, action and time. The
-// secret that signs cursors is cached for all requests, so it must not be read in this request's transaction.
+// resend sends events to a webhook again, from a time or a cursor on. The cursor is valid only for this webhook, action and time.
 func (s *API) resend(
 	r *httpkit.Request, action string,
 	send func(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error),

@@ -156,8 +156,7 @@ func (s *API) testWebhook(r *httpkit.Request) error {
 // Set.
 const mimeKeyDirectory = "application/http-message-signatures-directory+json"
 
-// signingKeys sends the public keys for signatures of deliveries. A new key is published long before its use, so responses may be
-// cached for a while.
+// A new key is published long before its use, so responses may be cached for a while.
 func (s *API) signingKeys(r *httpkit.Request) error {
 	keys, err := s.Directory(r.Ctx)
 	if err != nil {
