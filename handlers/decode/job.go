@@ -169,8 +169,8 @@ type sentSchedule struct {
 	Paused         bool
 }
 
-// Schedule reads the body of a request for a schedule. It returns an error only if the body is invalid JSON or exceeds a limit of the
-// reader. Other mistakes are in the request's Violations.
+// Schedule reads the body of a request for a schedule. Schedule returns an error only if the body is invalid JSON or exceeds a limit of the
+// reader. Other mistakes are in ScheduleRequest.Violations.
 func (l Limits) Schedule(body []byte) (job.ScheduleRequest, error) {
 	r := newReader(public, body, l)
 	defer r.done()
