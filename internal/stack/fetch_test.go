@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// jar uses the format of the public repository.
 func jar(t *testing.T) []byte {
 	t.Helper()
 	bins := thisMachine().find("postgres", "initdb", "pg_ctl")
@@ -36,7 +35,6 @@ func jar(t *testing.T) []byte {
 	return archive.Bytes()
 }
 
-// Failed downloads leave no files, and a server runs with the downloaded programs.
 func TestPostgresIsFetchedOnce(t *testing.T) {
 	t.Parallel()
 	archive := jar(t)

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// dataName is the name of the server's data folder. The server's user owns it. This process's user owns everything else,
-	// because root must not write where another user could plant a link.
+	// The server's user owns the data folder. Everything else in the home belongs to this process's user. So no other user can plant a link
+	// there, through which root would write.
 	dataName    = "data"
 	lockName    = "lock"
-	spareName   = "elsewhere" // link to the folder below spareDir
+	spareName   = "elsewhere" // link to the real folder, if the files are below spareDir
 	runningName = "running"   // holds the PID of the latest server; the server inherits the file's lock
 )
 
@@ -35,8 +35,7 @@ func (h *home) path(name string) string { return filepath.Join(h.dir, name) }
 
 func (h *home) dataDir() string { return h.path(dataName) }
 
-// childEnv omits the configuration, secrets and PG* variables of this process. Messages are in English, since this package reads some, and
-// the time zone is UTC.
+// childEnv omits the configuration, secrets and PG* variables of this process. Messages are in English and the time zone is UTC.
 func childEnv() []string {
 	env := []string{"LC_ALL=C", "TZ=UTC"}
 	for _, name := range []string{"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"} {
@@ -82,8 +81,8 @@ func openHome(ctx context.Context, o ServerOptions, program string, users []stri
 	return &home{dir: real, user: user}, err
 }
 
-// spareHome returns the folder below spare that the link in dir names, and creates a missing link. The link has a random target. If the
-// user deletes dir, a new dir therefore starts without the old data.
+// spareHome returns the target of the link in dir, a folder below spare. It creates the link if it is missing. The link has a random
+// target. If the user deletes dir, a new dir therefore starts without the old data.
 func spareHome(dir, spare string) (string, error) {
 	link := filepath.Join(dir, spareName)
 	err := os.Symlink(filepath.Join(spare, url.PathEscape(dir)+"-"+rand.Text()[:8]), link)
@@ -97,7 +96,7 @@ func spareHome(dir, spare string) (string, error) {
 	return target, err
 }
 
-// makeHomeDir creates a missing folder with permissions that let the server's user enter it. It returns the path without symbolic
+// makeHomeDir creates dir if it is missing, with permissions that let the server's user enter it. It returns the path without symbolic
 // links.
 func makeHomeDir(dir string, user *account) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
@@ -116,7 +115,7 @@ func makeHomeDir(dir string, user *account) (string, error) {
 // BusyError means that another process runs a server in the folder.
 type BusyError struct {
 	Folder string
-	Lock   string // file that the other process has locked
+	Lock   string
 }
 
 func (e *BusyError) Error() string {
@@ -157,8 +156,8 @@ func (h *home) noteRunning(pid int) error {
 	return os.WriteFile(h.path(runningName), fmt.Appendln(nil, pid), 0o600)
 }
 
-// claim returns a locked file that the next server inherits. The lock becomes free once the previous server and all its processes
-// are gone. claim kills a previous server that still runs, even a paused one. Its data survives, as after a crash.
+// claim locks the file "running" and returns it. The next server inherits the file and the lock. If the previous server still runs, even
+// if it is paused, claim kills it and waits until all its processes are gone. The server's data survives, as after a crash.
 func (h *home) claim(ctx context.Context, log *slog.Logger) (*os.File, error) {
 	f, err := os.OpenFile(h.path(runningName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -181,7 +180,7 @@ func (h *home) claim(ctx context.Context, log *slog.Logger) (*os.File, error) {
 	}
 }
 
-// killNoted kills the recorded server, which still holds the lock. The server's remaining processes then exit on their own.
+// killNoted kills the process with the PID in the file "running". The server's remaining processes then exit on their own.
 func (h *home) killNoted() {
 	var pid int
 	text, _ := os.ReadFile(h.path(runningName))
@@ -193,14 +192,14 @@ func (h *home) killNoted() {
 	}
 }
 
-// account is the unprivileged user that runs the servers if this process runs as root; nil means this process's user.
+// account is the user that runs the servers if this process runs as root; nil means this process's user.
 type account struct {
 	name string
 	Credential
 }
 
-// accountFor returns the account for a server with its files in dataDir; nil if this process is not root. The account is the owner
-// of existing files, or else the first of the named users that exists.
+// accountFor returns the account for a server with its files in dataDir; nil if this process is not root. The account is the owner of
+// dataDir. If dataDir does not exist, the account is the first user in names that exists.
 func accountFor(dataDir string, names []string) (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -245,8 +244,8 @@ func (a *account) give(path string) error {
 	return os.Lchown(path, int(a.Uid), int(a.Gid))
 }
 
-// enters checks that the account can enter dir and run the program, by running it. The error wraps fs.ErrPermission if the
-// account has no access. Checking file modes is not enough, because of access lists, mount options and security modules.
+// enters runs "program --version" in dir to check that the account has access to both. The error wraps fs.ErrPermission if the account has
+// no access. Checking file modes is not enough, because of access lists, mount options and security modules.
 func (a *account) enters(ctx context.Context, dir, program string) error {
 	if a == nil {
 		return nil

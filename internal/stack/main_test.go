@@ -24,8 +24,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// TestMain also makes the test binary act as two other programs: a fake worker that is always ready and uses no store, and a
-// parent of servers that waits to be killed.
+// The test binary also acts as a fake worker or as a parent of servers.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(parentEnv); dir != "" {
 		fmt.Println("error:", runAsParent(dir))
@@ -168,7 +167,6 @@ func startReal(t *testing.T, o Options) *Stack {
 	return startStack(t, o)
 }
 
-// behavior is an argument of runFakeWorker.
 func startFake(t *testing.T, behavior string) *Stack {
 	t.Helper()
 	self, err := os.Executable()

@@ -18,15 +18,15 @@ import (
 // called.
 type member struct {
 	unit
-	api, admin string // addresses: api is "" in other roles; admin serves metrics and health
+	api, admin string // listen addresses; api is "" unless the role is api; admin serves metrics and health checks
 	stop       context.CancelFunc
 	done       chan struct{} // closed when the process is gone for good
-	err        error         // why it did not end cleanly; read after done
+	err        error         // error of the last stop; read it only after done is closed
 	took       time.Duration // time from SIGTERM to the end of the process; read it only after done is closed
 }
 
-// StartRole runs the program in this role, listening on these addresses, and returns once it is ready. api is "" for roles other
-// than api. On failure it stops the process with the given grace period.
+// StartRole starts the program with the given role and listen addresses, and returns once it is ready. api is "" for roles other than api.
+// On failure it stops the process with the given grace period.
 func StartRole(ctx context.Context, c Command, role, api, admin string, grace time.Duration) (*Process, error) {
 	c.Args, c.Env = []string{role}, append(slices.Clip(c.Env), "FORGERUN_ADMIN_ADDR="+admin)
 	if api != "" {
@@ -95,13 +95,13 @@ func (m *member) supervise(patience time.Duration) {
 	}
 }
 
-// down stops the process and prevents a new start until the gate is released.
+// down stops the process and acquires the gate, which prevents a new start. The caller must release the gate.
 func (m *member) down(patience time.Duration) error {
 	_ = m.gate.Acquire(context.Background(), 1) // waits until a start in progress is over
 	return m.current.Load().Stop(patience)
 }
 
-// resize makes the list n members long. It adds new members, or drops members at the end. The caller must stop the dropped ones.
+// resize starts members until *all has n, or removes surplus members from its end. The caller must stop the members in dropped.
 func (s *Stack) resize(all *[]*member, role string, n int) (wanted, dropped []*member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +145,8 @@ func (s *Stack) stopMembers(ctx context.Context, members []*member) error {
 	return errors.Join(errs...)
 }
 
-// dialAPI connects to the running api processes in turn. If none runs, it waits briefly.
+// dialAPI connects to one of the running api processes; each call begins with the next one. If none accepts a connection, it retries for
+// dialPatience.
 func (s *Stack) dialAPI(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()

@@ -43,7 +43,6 @@ func TestScaleUpAndDown(t *testing.T) {
 	require.ErrorIs(t, s.Heal(testContext(t)), errClosed)
 }
 
-// A pause ends when its process or its context ends.
 func TestPauseEndsEarly(t *testing.T) {
 	t.Parallel()
 	s := startFake(t, "")

@@ -22,15 +22,15 @@ type Options struct {
 	Dir         string            // created if missing; its folder "logs" has the logs, and Close keeps them
 	Concurrency int               // concurrent jobs in a worker process; 0: 100
 	TimeScale   float64           // factor of the jobs' durations; 0: jobs take no time
-	Env         map[string]string // FORGERUN_ variables; they override those of the stack, except Addresses
+	Env         map[string]string // FORGERUN_ variables; they override the stack's own, but cannot set one of Addresses
 	Listen      string            // address of the API if Faults is set; "": any free port of 127.0.0.1
 	APIs        int               // number of api processes, more than one only with Faults; 0: one
 	Workers     int               // number of worker processes at first; see Scale
 	Lease       time.Duration     // a worker without a heartbeat for this long counts as dead; 0: 3 s
 	Faults      bool              // connections to Postgres, Redis, the API and receivers go through proxies
 	Clock       bool              // the service is a test bed, and faults may move its clock
-	// DatabaseURL and RedisURL are external servers; set both or neither. The stack then starts only workers, injects no faults
-	// into the servers, and puts a proxy only in front of receivers.
+	// DatabaseURL and RedisURL are external servers; set both or neither. The stack then starts only workers. It injects no faults into the
+	// servers, and puts a proxy only in front of receivers.
 	DatabaseURL, RedisURL string
 	Log                   io.Writer // lines about starts and unexpected ends; may be nil
 }
@@ -61,7 +61,7 @@ func (o Options) complete() (Options, error) {
 // Addresses are the variables that Options.Env cannot override.
 var Addresses = []string{"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERUN_HTTP_ADDR", "FORGERUN_ADMIN_ADDR"}
 
-// environ is the configuration of all processes, without their listen addresses.
+// environ holds the variables that all processes share. Listen addresses differ per process, so they are not included.
 type environ map[string]string
 
 // newEnviron sets short leases and backoffs, so that faults heal within seconds. The log level limits disk use in long runs.
@@ -86,7 +86,7 @@ func newEnviron(o Options, databaseURL, redisURL string) environ {
 		"FORGERUN_LOG_LEVEL":             "warn",
 		"FORGERUN_LOG_FORMAT":            "json",
 	}
-	if o.Clock { // clock jumps skip days, and nothing must expire during a jump
+	if o.Clock { // a clock jump skips days; jobs and API keys must live longer than that
 		env["FORGERUN_TESTBED"] = "true"
 		env["FORGERUN_API_KEY_TTL"], env["FORGERUN_RETENTION_JOBS"], env["FORGERUN_WEBHOOK_DISABLE_AFTER"] = "8760h", "8760h", "8760h"
 	}
@@ -103,7 +103,7 @@ func (e environ) list() []string {
 	return all
 }
 
-// stopPatience covers the grace period for jobs plus writes to stores that may not answer.
+// stopPatience is the time that a process may take to stop: its grace period, plus 20 s for writes to unresponsive stores.
 func (e environ) stopPatience() time.Duration {
 	grace, _ := time.ParseDuration(e["FORGERUN_SHUTDOWN_GRACE"]) // the processes reject a bad value
 	return grace + 20*time.Second
@@ -112,7 +112,7 @@ func (e environ) stopPatience() time.Duration {
 // maxWorkers keeps the connections below max_connections (1000). Each worker process uses about 20.
 const maxWorkers = 32
 
-// Schedule is the number of workers in the course of a run, in steps of equal length.
+// Schedule says how many workers run in each part of a run. All parts are equally long.
 type Schedule struct{ steps []int }
 
 // ParseWorkers reads "4" (always), "1..8" (a ramp over the run, up or down) or "1,4,2" (equal steps).
@@ -141,7 +141,7 @@ func ParseWorkers(text string) (Schedule, error) {
 	return s, nil
 }
 
-// At returns the number of workers after the given share (0 to 1) of the run.
+// At returns the number of workers at a point of the run: 0 is its start, 1 its end.
 func (s Schedule) At(share float64) int {
 	if len(s.steps) == 0 {
 		return 1

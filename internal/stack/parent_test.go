@@ -18,8 +18,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// parentEnv is a variable with a folder for servers. If it is set, the test binary runs as a parent of processes and waits to be
-// killed.
+// parentEnv names the folder for the servers of a parent process; see runAsParent.
 const parentEnv = "STACK_TEST_PARENT_DIR"
 
 func runAsParent(dir string) error {
@@ -80,7 +79,7 @@ func TestKilledParentLeavesNothing(t *testing.T) {
 
 			require.NoError(t, parent.Process.Kill())
 			_ = parent.Wait()
-			if how != "at once" { // otherwise the next parent may start while the servers of the killed one are still ending
+			if how != "at once" { // with "at once", the next servers start while the old ones may still be ending
 				testkit.Eventually(t, "all children are gone", func() bool {
 					return hasEnded(other) && isFree(t, dir, "postgres") && isFree(t, dir, "redis")
 				})
@@ -92,7 +91,7 @@ func TestKilledParentLeavesNothing(t *testing.T) {
 	}
 }
 
-// isFree reports whether a server and all its child processes have ended: each of them holds the lock.
+// isFree reports whether the server and all its child processes have ended: until then, they hold the lock.
 func isFree(t *testing.T, dir, name string) bool {
 	t.Helper()
 	f, err := os.Open(filepath.Join(dir, name, runningName))

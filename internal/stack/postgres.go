@@ -23,13 +23,13 @@ const (
 	roleName     = "forgerun"
 	databaseName = "forgerun"
 	passwordName = "password"
-	initdbPrefix = "initdb-" // prefix of initdb's working folders; those left from an earlier start are incomplete
+	initdbPrefix = "initdb-" // prefix of temporary folders for initdb; a leftover folder is incomplete
 )
 
 var postgresPrograms = []string{"postgres", "initdb"}
 
-// Postgres is a private server with an empty database "forgerun" and a superuser of the same name. The folder stores its random
-// password. Without a password, any local user could run programs through the server.
+// Postgres is a private server with an empty database "forgerun" and a superuser of the same name. The folder stores its random password.
+// Without a password, any local user could connect as superuser and run programs (COPY ... TO PROGRAM).
 type Postgres struct {
 	*server
 	bin      string
@@ -37,8 +37,8 @@ type Postgres struct {
 }
 
 // StartPostgres starts the server and returns once it accepts connections. The error wraps ErrNotInstalled if this machine has no
-// Postgres. StartPostgres refuses a folder that another stack uses. It first stops a server that a killed parent left in the
-// folder.
+// Postgres. StartPostgres refuses a folder that another stack uses. If a killed parent left a server running in the folder, StartPostgres
+// stops it first.
 func StartPostgres(ctx context.Context, o ServerOptions) (*Postgres, error) {
 	m := o.computer()
 	bins := m.find(postgresPrograms...)
@@ -66,7 +66,8 @@ func (p *Postgres) URLOf(database string) string {
 func (p *Postgres) makeReady(ctx context.Context) error {
 	switch _, err := os.Stat(p.home.dataDir()); {
 	case err == nil:
-		// The previous server has ended. Its PID file is removed, because after a container restart another process may have the id.
+		// This PID file is stale, because no server runs here. After a container restart another process may have its PID, and Postgres would
+		// refuse to start.
 		_ = os.Remove(p.pidFile())
 		return p.readPassword()
 	case errors.Is(err, fs.ErrNotExist):
@@ -139,7 +140,7 @@ func (p *Postgres) args() []string {
 	return append(args, "-c", "listen_addresses="+loopback, "-c", "port="+strconv.Itoa(p.port), "-c", "unix_socket_directories=")
 }
 
-// isReady checks the PID file, since another server may answer on the port.
+// isReady reads the PID file, because another server may answer on the port.
 func (p *Postgres) isReady(_ context.Context, pid int) bool {
 	text, _ := os.ReadFile(p.pidFile()) // incomplete or missing while the server starts
 	return strings.HasPrefix(string(text), strconv.Itoa(pid)+"\n") && strings.HasSuffix(strings.TrimSpace(string(text)), "\nready")

@@ -85,7 +85,6 @@ func TestInterruptedInitdbIsRepeated(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// After a container restart, a PID file may name an unrelated process.
 func TestPIDFileOfUnrelatedProcess(t *testing.T) {
 	t.Parallel()
 	p := newPostgres(t, ServerOptions{})

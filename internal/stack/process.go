@@ -17,7 +17,7 @@ import (
 const (
 	pollPeriod  = 10 * time.Millisecond
 	killGrace   = 10 * time.Second // time for a killed process to disappear
-	maxLogBytes = 8 << 20          // larger logs are renamed at the next start
+	maxLogBytes = 8 << 20          // a larger log is renamed to *.old at the next start of the process
 	tailBytes   = 4 << 10
 	tailLines   = 15
 	logIndent   = "\n  | "
@@ -30,8 +30,8 @@ var (
 	ErrExited = errors.New("ended before it was ready")
 )
 
-// Command describes how to run a program. The program gets its own process group, so Ctrl-C at a terminal reaches only the parent,
-// which then stops its children. A kill also reaches the child's own children.
+// Command describes how to run a program. The program gets its own process group, so Ctrl-C at a terminal reaches only the parent, which
+// then stops its children. A kill also ends the program's child processes.
 type Command struct {
 	Path  string
 	Args  []string    // without the program's name
@@ -39,7 +39,7 @@ type Command struct {
 	Dir   string      // working folder, which User must be able to enter; "": as this process
 	User  *Credential // nil: as this process
 	Input io.Reader   // nil: none
-	Files []*os.File  // inherited, from descriptor 3 on
+	Files []*os.File  // open files for the program: descriptors 3, 4, ...
 	Log   string      // file to append output to
 	// DeathSignal is the signal that the kernel sends to the child when this process dies (Linux only); 0: none.
 	DeathSignal syscall.Signal
@@ -58,7 +58,7 @@ type Process struct {
 	err      error         // exit error, valid once exited is closed
 }
 
-// StartProcess runs the command.
+// StartProcess starts the command and returns at once. The caller must stop the process.
 func StartProcess(c Command) (*Process, error) {
 	out, offset, err := openLog(c.Log)
 	if err != nil {
@@ -72,8 +72,8 @@ func StartProcess(c Command) (*Process, error) {
 	OwnGroup(p.cmd)
 	started := make(chan error, 1)
 	go func() {
-		// For the kernel, the thread that starts the child is its parent. The child gets its death signal when that thread ends,
-		// so a locked goroutine keeps the thread alive.
+		// The kernel sends the death signal when the thread that started the child ends. So this goroutine stays locked to its thread until the
+		// child ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := p.cmd.Start()
@@ -128,7 +128,7 @@ func (p *Process) HasExited() bool {
 	}
 }
 
-// exitReason waits for the end of a process that should still run. It never returns nil.
+// exitReason waits until the process ends, and returns why. It returns an error even for exit status 0.
 func (p *Process) exitReason() error {
 	if <-p.exited; p.err != nil {
 		return p.err
@@ -136,7 +136,7 @@ func (p *Process) exitReason() error {
 	return errors.New("exit status 0")
 }
 
-// Await polls until ready returns true. It returns ErrExited if the process ends first, or the context's cause.
+// Await polls until ready returns true. If the process ends first, the error wraps ErrExited. If ctx ends first, it is the cause of ctx.
 func (p *Process) Await(ctx context.Context, ready func(context.Context) bool) error {
 	for {
 		if ready(ctx) && !p.HasExited() {
@@ -170,8 +170,8 @@ func (p *Process) Pause() error { return p.signal(pauseSignal) }
 // Resume undoes Pause.
 func (p *Process) Resume() error { return p.signal(resumeSignal) }
 
-// Stop sends SIGTERM and waits; after the grace period it kills the group. It returns nil if the process exits with status 0 in time,
-// or after a concurrent Kill.
+// Stop sends SIGTERM and waits; after the grace period it kills the group. It returns nil if the process exits with status 0 in time. A
+// concurrent Kill is not an error.
 func (p *Process) Stop(grace time.Duration) error {
 	err := p.end(syscall.SIGTERM, grace)
 	if err == nil && p != nil && p.err != nil && !p.killed.Load() {
@@ -183,8 +183,8 @@ func (p *Process) Stop(grace time.Duration) error {
 // Kill kills the process and its group (SIGKILL) and waits until it is gone.
 func (p *Process) Kill() { _ = p.end(syscall.SIGKILL, killGrace) }
 
-// end sends a signal, even to a paused process. If the process still runs after the grace period, end kills the group and returns
-// an error. It ignores the exit status.
+// end sends a signal. If the process is paused, end also resumes it. If the process still runs after the grace period, end kills the group
+// and returns an error. It ignores the exit status.
 func (p *Process) end(s syscall.Signal, grace time.Duration) error {
 	if p == nil {
 		return nil
@@ -193,7 +193,7 @@ func (p *Process) end(s syscall.Signal, grace time.Duration) error {
 	switch {
 	case s == syscall.SIGKILL:
 		p.killGroup()
-	case s == syscall.SIGTERM && again: // a second SIGTERM would cut the grace short
+	case s == syscall.SIGTERM && again: // a second SIGTERM would end the process at once, without its grace period
 	default:
 		_ = p.signal(s)
 	}
@@ -234,14 +234,14 @@ func (p *Process) awaitOrEnd(ctx context.Context, ready readiness, s syscall.Sig
 	return nil
 }
 
-// openLog opens the file that processes append their output to, and returns its size. They write to it directly: a pipe would
+// openLog opens the file that processes append their output to, and returns its size. Processes write directly to the file. A pipe would
 // block them while their parent is paused.
 func openLog(path string) (f *os.File, size int64, err error) {
 	if info, err := os.Stat(path); err == nil && info.Size() > maxLogBytes {
 		_ = os.Rename(path, path+".old") // on failure the log keeps growing
 	}
 	if f, err = os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err == nil {
-		size, _ = f.Seek(0, io.SeekEnd) // 0 for a terminal
+		size, _ = f.Seek(0, io.SeekEnd) // 0 if the log is a terminal
 	}
 	return f, size, err
 }
@@ -268,7 +268,7 @@ func (p *Process) Explain(err error) error {
 	return fmt.Errorf("%w; the last lines of %s:%s%s", err, p.log, logIndent, text)
 }
 
-// Sleep waits and reports whether the context is still alive.
+// Sleep waits for d or until ctx ends. It returns false if ctx has ended.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

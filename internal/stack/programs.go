@@ -21,8 +21,8 @@ var errWindows = errors.New("forgerun starts no servers on Windows; use WSL or a
 
 // machine says where to find programs and spare folders. Tests replace it.
 type machine struct {
-	programDirs []string // patterns by preference; among matches of a pattern, the highest version first
-	spareDir    string   // for folders that the servers' user cannot enter; see openHome
+	programDirs []string // glob patterns of folders, best first; within a pattern's matches, the highest version comes first
+	spareDir    string   // parent of spare folders, for servers with a user that cannot enter the requested folder; see openHome
 }
 
 func thisMachine() machine {
@@ -47,7 +47,7 @@ func (o ServerOptions) computer() machine {
 	return m
 }
 
-// find returns the folders that have all the programs, best first.
+// find returns the folders that contain all of the programs, best first.
 func (m machine) find(names ...string) []string {
 	var found []string
 	for _, pattern := range m.programDirs {
@@ -103,7 +103,7 @@ func FindForgerun(path string) (string, error) {
 	}
 	path, err := filepath.Abs(path)
 	if err == nil {
-		_, err = exec.LookPath(path) // checks that it is executable
+		_, err = exec.LookPath(path) // fails if it is not executable
 	}
 	if err != nil {
 		return "", fmt.Errorf("there is no forgerun program at %s: build it, or name it with --forgerun", path)

@@ -53,7 +53,7 @@ func TestProgramsAreFoundInOrder(t *testing.T) {
 	require.Equal(t, 17, versionInPath("/opt/homebrew/opt/postgresql@17/bin"))
 	require.Equal(t, 16, versionInPath("/usr/pgsql-16/bin"))
 
-	// findRedis returns the path of the link, not of its target, because redis-check-rdb behaves differently under its own name.
+	// redis-server is a link to redis-check-rdb, which acts as a server only under the link's name. So findRedis must not resolve the link.
 	fakeProgram(t, at("redis"), "redis-check-rdb")
 	require.NoError(t, os.Symlink("redis-check-rdb", at("redis", "redis-server")))
 	fakeProgram(t, at("redis"), "valkey-server")

@@ -38,7 +38,7 @@ type link struct {
 	client, server net.Conn
 	once           sync.Once
 	gone           chan struct{}         // closed when both sides are closed
-	delayed        atomic.Pointer[delay] // latest fault that delayed data
+	delayed        atomic.Pointer[delay] // the latest fault that delayed data of this link
 	losing         atomic.Bool           // the next response is dropped, so the client does not see the result
 }
 
@@ -46,7 +46,7 @@ type link struct {
 type delay struct {
 	by   time.Duration
 	over chan struct{}
-	hit  atomic.Int64 // connections with delayed data
+	hit  atomic.Int64 // number of connections with delayed data
 }
 
 // cut resets both sides, so that data in transit is lost, and reports whether the link was still open.
@@ -114,7 +114,7 @@ func (p *proxy) carry(client net.Conn) {
 	p.mu.Lock()
 	p.links = append(p.links, l)
 	p.mu.Unlock()
-	if p.ctx.Err() != nil { // close may have missed this link
+	if p.ctx.Err() != nil { // p.close may have run before this link was in p.links
 		l.cut()
 	}
 	var answers sync.WaitGroup
@@ -152,7 +152,7 @@ func (p *proxy) pass(l *link, to, from net.Conn, answers bool) {
 	}
 }
 
-// hold waits for the delay of the current fault, if there is one. It reports whether the link is still open.
+// hold waits while the current fault delays data. It returns false if the link closes meanwhile.
 func (p *proxy) hold(l *link) bool {
 	d := p.fault.Load()
 	if d == nil {
@@ -191,8 +191,8 @@ func (s *Stack) faulty() []*proxy {
 	return slices.Clone(s.proxies)
 }
 
-// ReceiverURL returns the address at which the service reaches a webhook receiver at upstream (http://127.0.0.1:9000): a proxy's
-// address with Faults, otherwise upstream itself.
+// ReceiverURL returns the address at which the service reaches the webhook receiver at upstream, such as http://127.0.0.1:9000. With
+// Options.Faults it is the address of a proxy, otherwise upstream itself.
 func (s *Stack) ReceiverURL(upstream string) (string, error) {
 	return s.throughProxy("receiver", upstream)
 }

@@ -20,14 +20,15 @@ import (
 // Redis is a private Redis (or Valkey) server. It writes an append-only file, synced every second, and evicts no key.
 type Redis struct{ *server }
 
-// StartRedis starts the server and returns once its data is loaded. It returns the same errors as StartPostgres.
+// StartRedis starts the server and returns once its data is loaded. Its errors are the same as those of StartPostgres.
 func StartRedis(ctx context.Context, o ServerOptions) (*Redis, error) {
 	m := o.computer()
 	path := m.findRedis()
 	if path == "" {
 		return nil, notInstalled("the Redis server (program redis-server or valkey-server)", "redis-server", "valkey", "redis")
 	}
-	// Unlike SIGTERM, SIGKILL also ends a paused server. It loses no acknowledged write, because the append-only file already has it.
+	// Unlike SIGTERM, SIGKILL also ends a paused server. No acknowledged write is lost: Redis has already passed it to the kernel for the
+	// append-only file.
 	s, err := o.newServer(ctx, "redis", path, syscall.SIGKILL, "redis", "valkey", "nobody")
 	if err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func (r *Redis) Do(ctx context.Context, command string) error {
 	return err
 }
 
-// converse uses no client library, since that would log refused connections.
+// converse sends the commands and returns the lines of the responses. A client library would log each refused connection.
 func (r *Redis) converse(ctx context.Context, commands ...string) ([]string, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp4", address(r.port))
 	if err != nil {
@@ -93,7 +94,8 @@ func (r *Redis) args() []string {
 	return append(args, "--bind", loopback, "--port", strconv.Itoa(r.port), "--daemonize", "no", "--logfile", "", "--dir", r.home.dataDir())
 }
 
-// isReady also checks the process id, since another server may use the port. A server that is still loading data refuses PING.
+// isReady sends PING and compares the process id, because another server may use the port. A server that is still loading data refuses
+// PING.
 func (r *Redis) isReady(ctx context.Context, pid int) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 const (
 	// startTimeout limits a start, including the recovery of a crashed cluster on a slow disk.
 	startTimeout = 60 * time.Second
-	// quitGrace is the wait after SIGQUIT; Postgres kills its children after 5 s.
+	// quitGrace is the time between SIGQUIT and a kill. Postgres itself kills its children 5 s after SIGQUIT.
 	quitGrace = 10 * time.Second
 )
 
@@ -25,10 +25,10 @@ const (
 type ServerOptions struct {
 	// Dir is the server's folder: its data (in "data"), its log, and the password of Postgres. It is created if missing.
 	//
-	// No server runs as root. If this process runs as root, the server runs as the owner of existing data. Without data, it runs as
-	// the first existing user: "postgres" for Postgres, "redis" or "valkey" for Redis, then "nobody". If that user cannot enter
-	// Dir, such as /root/x, the files go to a folder below /var/lib/forgerun. A link in Dir points there, and a warning says so.
-	// The user can enter folders made by MkdirTemp.
+	// No server runs as root. If this process runs as root, the server runs as the owner of existing data. Without data, it runs as the first
+	// existing user: "postgres" for Postgres, "redis" or "valkey" for Redis, then "nobody". If that user cannot enter Dir (for example
+	// /root/x), the files are in a folder below /var/lib/forgerun. A link in Dir points there, and a warning says so. The user can always
+	// enter a folder made by MkdirTemp.
 	Dir string
 	// Programs is a folder with the server's programs. It is used only if the machine has no such programs.
 	Programs string
@@ -36,15 +36,15 @@ type ServerOptions struct {
 	Cluster string
 	// Auth is initdb's authentication method for a new cluster; "" for scram-sha-256.
 	Auth string
-	// Settings are configuration parameters of Postgres, or directives of Redis with one value. They are passed on the command
-	// line, so ALTER SYSTEM cannot change them. Postgres' fsync and synchronous_commit are on unless set here.
+	// Settings are Postgres parameters, or Redis directives with a single value. They are passed on the command line, so ALTER SYSTEM cannot
+	// change them. Postgres' fsync and synchronous_commit are on unless set here.
 	Settings map[string]string
-	// Env holds additional variables. Without it the server gets only the variables that it needs.
+	// Env holds additional variables. The server gets only these and the variables that it needs.
 	Env []string
 	// Logger receives a line for each start and each unexpected end; nil disables it.
 	Logger *slog.Logger
 
-	log       string   // file for the server's output; "": one in Dir
+	log       string   // file for the server's output; "": a file in Dir
 	throwaway bool     // a new cluster need not survive a power failure
 	machine   *machine // nil: this machine
 }
@@ -56,7 +56,7 @@ type server struct {
 	o     ServerOptions
 	home  *home
 	port  int
-	death syscall.Signal // ends the server at once without data loss, also when its parent dies
+	death syscall.Signal // ends the server at once without data loss; the kernel also sends it when the parent dies
 
 	prepare   func(context.Context) error // prepares the data while no server runs
 	arguments func() []string
@@ -92,7 +92,7 @@ func (s *server) launch(ctx context.Context) (*Process, error) {
 	if err := s.home.acquire(); err != nil {
 		return nil, err
 	}
-	if s.current.Load() != nil { // the last run has ended: forget its id, which another process may get
+	if s.current.Load() != nil { // the last process has ended, and its PID may be reused: remove it from the file
 		_ = s.home.noteRunning(0)
 	}
 	running, err := s.home.claim(ctx, s.log)
@@ -130,7 +130,7 @@ func (s *server) Stop() error {
 	return s.end(syscall.SIGINT, 30*time.Second)
 }
 
-// KeepRunning restarts the server whenever it ends unexpectedly. stop ends the restarts and then stops the server like Stop.
+// KeepRunning restarts the server whenever it ends unexpectedly. The returned function ends this and stops the server like Stop.
 func (s *server) KeepRunning(ctx context.Context) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.ctx = ctx

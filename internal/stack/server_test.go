@@ -58,8 +58,6 @@ func forBothServers(t *testing.T, test func(t *testing.T, start func(ServerOptio
 	})
 }
 
-// requireIsolated checks that a server locks its folder, gets no signals from the terminal, does not inherit this process's environment
-// and, if this process is root, runs as an unprivileged user.
 func (s subject) requireIsolated(t *testing.T) {
 	t.Helper()
 	require.ErrorContains(t, (&home{dir: s.home.dir}).acquire(), "in use by another forgerun process")
@@ -162,8 +160,7 @@ func TestOrphanIsStoppedFirst(t *testing.T) {
 	}
 }
 
-// runOrphan stops a server and runs its program again, so that no parent supervises it. On a system without death signals, a
-// killed parent leaves its servers in this state.
+// runOrphan stops a server and starts its program unsupervised. On a system without death signals, a killed parent leaves such servers.
 func runOrphan(t *testing.T, s subject) *Process {
 	t.Helper()
 	require.NoError(t, s.Stop())
@@ -180,7 +177,6 @@ func runOrphan(t *testing.T, s subject) *Process {
 	return p
 }
 
-// A start fails if the port is taken, even if the other server on the port responds.
 func TestPortInUse(t *testing.T) {
 	forBothServers(t, func(t *testing.T, start func(ServerOptions) subject) {
 		other := start(ServerOptions{})

@@ -7,8 +7,9 @@
 // Every server
 //
 //   - listens on 127.0.0.1 only, on a free port that it keeps over restarts.
-//   - belongs to this process. Its folder is locked while it runs. On Linux the kernel ends it when the parent dies; elsewhere
-//     the next start on the same folder stops it.
+//   - locks its folder while it runs.
+//   - ends with this process on Linux: the kernel signals it when this process dies. Elsewhere the next start in the same folder
+//     stops it.
 //   - never runs as root. If this process does, the server runs as an unprivileged user; see ServerOptions.Dir.
 //   - logs to a file in its folder.
 //
@@ -105,7 +106,7 @@ func (s *Stack) start(ctx context.Context) error {
 	return err
 }
 
-// prepare lets the servers force writes to disk, as in production.
+// prepare starts the servers, migrates the database and puts proxies in front. The servers force writes to disk, as in production.
 func (s *Stack) prepare(ctx context.Context) (err error) {
 	options := func(name string, settings map[string]string) *ServerOptions {
 		return &ServerOptions{Settings: settings, Logger: s.log, log: s.logOf(name)}
@@ -170,19 +171,19 @@ func (s *Stack) members() []*member {
 	return slices.Concat(s.apis, s.deliverers, s.workers)
 }
 
-// Processes returns the number of processes that are wanted now.
+// Processes returns how many processes the service should have, even if some are down.
 func (s *Stack) Processes() int { return len(s.members()) }
 
-// Workers returns the number of worker processes that are wanted now.
+// Workers returns how many worker processes the service should have, even if some are down.
 func (s *Stack) Workers() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.workers)
 }
 
-// Scale starts or stops worker processes until there are n. It returns once the new ones are ready and the others have ended after
-// SIGTERM. If the context ends first, n stays in effect. Only one goroutine may call Scale at a time; calls during faults are
-// allowed.
+// Scale starts or stops worker processes until there are n. It returns when the new processes are ready, or when the surplus ones have
+// ended after SIGTERM. If the context ends first, Scale returns an error, but the change goes on. Only one goroutine may call Scale at a
+// time; calls during faults are allowed.
 func (s *Stack) Scale(ctx context.Context, n int) error {
 	if n < 0 || n > maxWorkers {
 		return fmt.Errorf("%d workers: the number must be from 0 to %d", n, maxWorkers)
@@ -203,7 +204,7 @@ func (s *Stack) Scaling() Scaling {
 	return s.scaling
 }
 
-// call begins a call that Close waits for. The returned context ends with the stack.
+// call registers a running method call. Close waits until the returned function is called. The returned context ends with the stack.
 func (s *Stack) call(ctx context.Context) (context.Context, func(), error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,8 +263,8 @@ func (s *Stack) Heal(ctx context.Context) error {
 	return err
 }
 
-// Close ends everything, including active calls, and removes the servers' data. Only logs remain. It returns an error if it had to
-// kill a process. Further calls return the same result.
+// Close ends everything, including active calls, and removes the servers' data. Only logs remain. Close returns an error if a process had
+// to be killed. Further calls return the same result.
 func (s *Stack) Close() error { return s.close() }
 
 func (s *Stack) end() error {

@@ -54,7 +54,7 @@ func eachFault(t *testing.T, s *Stack) {
 	require.NoError(t, s.servers.Redis.Do(ctx, "SET mine 1"))
 
 	kinds := map[string]bool{}
-	for seed := uint64(1); len(kinds) < 3; seed++ { // until an api, a deliverer and a worker were each killed once
+	for seed := uint64(1); len(kinds) < 3; seed++ {
 		require.Less(t, seed, uint64(50), "%v", kinds)
 		f := injectFault(testContext(t), t, s, "kill", seed)
 		kinds[f.Target] = true

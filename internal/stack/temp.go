@@ -22,8 +22,8 @@ type Servers struct {
 
 const tempPrefix = "forgerun-stack-"
 
-// Temp starts temporary servers. A server with nil options is not started. Close removes all their files. If this process is killed, the
-// next Temp cleans up. After an error, no server runs.
+// Temp starts temporary servers. A server with nil options is not started. Servers.Close stops them and removes their files. If this
+// process is killed, the next Temp does that. After an error, no server runs.
 func Temp(ctx context.Context, postgres, redis *ServerOptions) (*Servers, error) {
 	return tempIn(ctx, os.TempDir(), postgres, redis)
 }
@@ -59,7 +59,7 @@ func (o ServerOptions) temporary(dir string) ServerOptions {
 	return o
 }
 
-// Close stops the servers at once and removes their files. Further calls do nothing.
+// Close kills the servers and removes their files. Further calls do nothing.
 func (s *Servers) Close() error {
 	var errs []error
 	if s.Redis != nil {
@@ -89,8 +89,7 @@ func (h *home) removeServers() error {
 	return os.RemoveAll(h.dir)
 }
 
-// MkdirTemp is os.MkdirTemp for server folders. If this process runs as root, the unprivileged user that runs the servers can
-// enter the folder.
+// MkdirTemp creates a temporary folder. If this process runs as root, the servers' user can enter it.
 func MkdirTemp(parent, prefix string) (string, error) {
 	dir, err := os.MkdirTemp(parent, prefix)
 	if err != nil || os.Geteuid() != 0 {
@@ -105,7 +104,7 @@ func sweepTemp(parent string) {
 	for _, dir := range dirs {
 		info, err := os.Lstat(dir)
 		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < time.Minute ||
-			int(ownerOf(info).Uid) != os.Geteuid() { // any user can create folders with this prefix here
+			int(ownerOf(info).Uid) != os.Geteuid() { // skip other users' folders: anyone can create a folder with this prefix
 			continue
 		}
 		if h := (&home{dir: dir}); h.acquire() == nil {

@@ -16,26 +16,26 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// unit runs one program, a server or a role of the service, in at most one process at a time. It is safe for concurrent use.
+// unit runs one program: a server, or a role of the service. At most one of its processes runs at a time. It is safe for concurrent use.
 type unit struct {
 	name     string
 	log      *slog.Logger
 	begin    func(context.Context) (*Process, error) // starts a process and returns when it is ready; leaves no process after an error
 	ready    readiness
-	freed    func()              // called while no process runs: before a start, and after a failed start or a stop
-	logAttrs []any               // extra attributes for the "is ready" log line
-	gate     *semaphore.Weighted // the unit stays down while a fault holds the gate
+	freed    func()              // called while no process runs: before a start, after a failed start, and after a stop
+	logAttrs []any               // further attributes for the "is ready" log line
+	gate     *semaphore.Weighted // a fault acquires it to keep the program down
 	ctx      context.Context     // keep() runs until this context ends; nil: the program is not restarted
 
 	op      sync.Mutex // held by a start or stop
 	current atomic.Pointer[Process]
-	failure atomic.Pointer[error] // latest start error, if starts keep failing; otherwise nil
+	failure atomic.Pointer[error] // error of the latest start, after maxEarlyExits failed starts in a row; otherwise nil
 }
 
 const (
-	// After maxEarlyExits failed starts in a row, awaitReady returns the error. keep() continues to try.
+	// awaitReady gives up after this many failed starts in a row. keep() continues to try.
 	maxEarlyExits = 5
-	// Before a restart, keep() waits earlyPause times the number of failed starts in a row, at most maxPause.
+	// keep() waits before a restart: earlyPause after one failed start, twice that after two, and so on up to maxPause.
 	earlyPause, maxPause = 200 * time.Millisecond, 2 * time.Second
 )
 
@@ -92,7 +92,8 @@ func (u *unit) end(s syscall.Signal, grace time.Duration) error {
 	return err
 }
 
-// Pause makes the program hang (SIGSTOP): it accepts connections but does not respond. Pause fails if the program does not run.
+// Pause stops the program with SIGSTOP. The kernel still accepts its connections, but they get no response. Pause fails if the program
+// does not run.
 func (u *unit) Pause() error { return u.current.Load().Pause() }
 
 func (u *unit) Resume() error { return u.current.Load().Resume() }
@@ -125,8 +126,8 @@ func (u *unit) keep() {
 	}
 }
 
-// awaitReady waits until the program that keep() starts is ready. After several failed starts it returns the latest start error. It also
-// returns when ctx or u.ctx ends.
+// awaitReady waits until the program that keep() starts is ready. After maxEarlyExits failed starts in a row, or if the program refuses
+// its configuration, it returns the latest start error. It also returns when ctx or u.ctx ends.
 func (u *unit) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -144,16 +145,16 @@ func (u *unit) awaitReady(ctx context.Context) error {
 	}
 }
 
-// Ports are below the range for outgoing connections, which starts at 32768 on Linux and higher elsewhere. Otherwise a connection
-// could take the port of a program that is down.
+// Ports are below the range for outgoing connections, which starts at 32768 on Linux and higher elsewhere. Otherwise an outgoing
+// connection could take the port of a stopped program.
 const (
 	firstPort = 20000
 	lastPort  = 29999
 	loopback  = "127.0.0.1"
 )
 
-// holders are UDP sockets on the chosen port numbers. They stop other users of this package from choosing the same ports. The
-// programs themselves use TCP, so the sockets do not conflict.
+// holders reserve the chosen ports: each is a UDP socket with the same port number. So freePort in another process does not choose the
+// same port. The programs themselves use TCP, so the sockets do not conflict.
 var holders struct {
 	sync.Mutex
 	sockets []net.PacketConn
