@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Each bucket limit of a native histogram is at most nativeFactor times the previous one. A histogram with more than nativeBuckets buckets
-// is reset, but at most once per nativeReset.
+// In a native histogram, the limit of each bucket is at most nativeFactor times the previous limit. A histogram with more than
+// nativeBuckets buckets is reset, but at most once per nativeReset.
 const (
 	nativeFactor  = 1.1
 	nativeBuckets = 100

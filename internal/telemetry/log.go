@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// LogInfo is log.LogAttrs at level Info without the caller lookup, since the caller is not shown. The lookup takes a quarter of the time
-// of a log line, and each request and job step logs one.
+// LogInfo logs at level Info without looking up the caller, which the logs do not show. The lookup would take a quarter of the time of a
+// log call.
 func LogInfo(ctx context.Context, log *slog.Logger, message string, attrs []slog.Attr) {
 	if !log.Enabled(ctx, slog.LevelInfo) {
 		return

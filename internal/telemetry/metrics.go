@@ -5,8 +5,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Factory makes and registers metrics. Every series exists from the start with the value 0, since an alert on increases misses the first
-// increase of a new series.
+// Factory makes and registers metrics. Every series exists with the value 0 from the start. Otherwise an alert on increases would miss its
+// first increase.
 type Factory struct {
 	registry prometheus.Registerer // nil: the metrics are not exposed
 }
@@ -26,7 +26,8 @@ func (f Factory) Counter(name, help string) prometheus.Counter {
 	return promauto.With(f.registry).NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 }
 
-// Counters makes a counter for each value of the label. With several labels, pass no values, and create the series with WithLabelValues.
+// Counters makes a counter for each value of the label. If there are several labels, pass no values and call WithLabelValues for each
+// series.
 func (f Factory) Counters(name, help string, labels []string, values ...string) *prometheus.CounterVec {
 	c := promauto.With(f.registry).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	for _, v := range values {

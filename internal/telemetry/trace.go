@@ -1,5 +1,5 @@
-// Package telemetry makes the metrics of other packages and starts, continues and ends their spans. These packages decide what to
-// count and trace; package monitoring decides where to send it.
+// Package telemetry makes the metrics of other packages and starts, continues and ends their spans. The other packages decide what to
+// count and trace. Package monitoring decides where the data goes.
 package telemetry
 
 import (
@@ -40,7 +40,7 @@ const (
 	SpanAssign  = "assign job"
 	SpanRun     = "run job"
 	SpanReport  = "report job"
-	SpanRescue  = "rescue job" // of a job that a dead worker held
+	SpanRescue  = "rescue job" // takes a job back from a dead worker
 	SpanSubmit  = "submit job"
 	SpanBatch   = "submit batch"
 	SpanCancel  = "cancel job"
@@ -49,8 +49,8 @@ const (
 	SpanCommit  = "commit "       // followed by the name of the statement
 )
 
-// Start starts a child of ctx's span. If ctx has no recorded span, Start does nothing: only requests and Continue begin spans without a
-// parent in ctx.
+// Start starts a child of ctx's span. If ctx has no recorded span, Start does nothing. Only HTTP requests and Continue begin a trace in
+// this process.
 func Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
@@ -59,8 +59,8 @@ func Start(ctx context.Context, name string, options ...trace.SpanStartOption) (
 	return span.TracerProvider().Tracer(Scope).Start(ctx, name, options...)
 }
 
-// Continue starts a child of the span that the traceparent names, even if another process started that span. Without a recorded
-// parent or without a tracer, it starts no span.
+// Continue starts a child of the span that the traceparent names, even if another process started that span. It starts no span if the
+// parent was not sampled, or if tracer is nil.
 func Continue(
 	ctx context.Context, tracer trace.Tracer, traceparent, name string, options ...trace.SpanStartOption,
 ) (context.Context, trace.Span) {

@@ -52,7 +52,6 @@ func TestContinue(t *testing.T) {
 	}
 }
 
-// A process without tracing does not forward the trace of a caller.
 func TestContinueWithoutTracing(t *testing.T) {
 	t.Parallel()
 	for _, tracer := range []trace.Tracer{nil, noop.Tracer{}} {
