@@ -15,7 +15,7 @@ import (
 	"software.sslmate.com/src/go-pkcs12"
 )
 
-// trustPassword is the password of the trust store for Java. The trust store contains no secrets.
+// The trust store contains no secrets, so its password can be public.
 const trustPassword = "changeit"
 
 var rootFiles = []string{

@@ -59,7 +59,7 @@ type runningProxy struct {
 	stop               func()
 }
 
-// proxied holds the settings of a proxy and the API behind it.
+// proxied holds the settings of the proxy and of the API behind it.
 type proxied struct {
 	listen                    string
 	targets                   []string // one target, or several if forward is set
@@ -67,7 +67,7 @@ type proxied struct {
 	tls                       string   // file for the certificate that clients must trust; empty: no TLS
 	api, openAPI              string
 	hosts                     []string // additional host names of the proxy
-	webhook, secret, hookPort string   // webhook: the client's receiver; secret: signs webhooks; hookPort: address for the target's webhooks
+	webhook, secret, hookPort string   // webhook: URL of the client's receiver; secret: signs webhooks; hookPort: listen address for webhooks
 }
 
 func (o *proxied) flags(f *pflag.FlagSet) {
@@ -146,7 +146,7 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 		return nil, err
 	}
 	p.url = scheme + p.url
-	own := &http.Server{Handler: before.Own(), ReadHeaderTimeout: headerTimeout} // stays open while a fault refuses connections
+	own := &http.Server{Handler: before.Own(), ReadHeaderTimeout: headerTimeout} // serves sessions even while a fault refuses connections
 	if p.control, err = all.serve(own, plainly, "127.0.0.1:0"); err != nil {
 		p.stop()
 		return nil, err
@@ -193,7 +193,7 @@ func (o *proxied) shown() string {
 	return strings.Join(all, ", ")
 }
 
-// startHook returns the address that the target must call.
+// startHook starts the webhook listener and returns its address for the target.
 func (o *proxied) startHook(before *proxy.Proxy, all *servers) (string, error) {
 	receiver, err := address("--webhook", o.webhook)
 	if err != nil {
@@ -201,7 +201,8 @@ func (o *proxied) startHook(before *proxy.Proxy, all *servers) (string, error) {
 	}
 	hook := before.Hook(receiver, o.secret)
 	at, err := all.serve(&http.Server{Handler: hook, ReadHeaderTimeout: headerTimeout}, hook.Listen, o.hookPort)
-	// The query may contain a secret, so the target does not get it. The hook adds it when it forwards.
+	// The query of the receiver's URL may contain a secret, so the target does not get it. The proxy adds the query when it forwards a
+	// webhook.
 	return "http://" + at + receiver.EscapedPath(), err
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The second address of the sessions works while a fault refuses connections.
 func TestProxyPrintsItsAddresses(t *testing.T) {
 	t.Parallel()
 	stopped, stop := context.WithCancel(t.Context())
@@ -23,7 +22,6 @@ func TestProxyPrintsItsAddresses(t *testing.T) {
 		"While a fault refuses connections, the sessions are at "+proxy+"/-/forgerun/v1/testbed/sessions\n$", stdout)
 }
 
-// With --target the command gets the address of a proxy in front of the target.
 func TestVerdictOfAnotherAPI(t *testing.T) {
 	t.Parallel()
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -114,7 +114,7 @@ func (r *searchRun) check() error {
 	return nil
 }
 
-// play searches, or replays known findings.
+// play runs the search or, with --regressions, replays earlier findings.
 func (r *searchRun) play(ctx context.Context) int {
 	return r.within(ctx, func() int {
 		stopWorkers, err := r.startWorkers()

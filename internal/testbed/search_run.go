@@ -23,7 +23,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/search"
 )
 
-// With --target, each worker gets its own proxy; stopWorkers stops these proxies.
+// With --target, each worker needs its own proxy. stopWorkers stops the proxies that startWorkers started.
 func (r *searchRun) startWorkers() (stopWorkers func(), err error) {
 	var stops []func()
 	stopWorkers = func() {
@@ -80,7 +80,6 @@ func (r *searchRun) try(ctx context.Context, worker int, rules []fault.Rule, lim
 	return t, errors.Join(err, ended)
 }
 
-// tail is a writer that keeps only the end of a command's output.
 type tail struct {
 	mu   sync.Mutex
 	text []byte

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/search"
 )
 
-// endedJobs starts an API that answers each POST with 202 and a Location. Its jobs end at once, and it has no idempotency keys.
+// The API ends its jobs at once and ignores idempotency keys.
 func endedJobs(t *testing.T) string {
 	t.Helper()
 	var made atomic.Int64
@@ -31,7 +31,6 @@ func endedJobs(t *testing.T) string {
 	return server.URL
 }
 
-// The search finds a fault that breaks a client, and writes a file that reproduces it. A client that handles the fault passes.
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	target, out := endedJobs(t), filepath.Join(t.TempDir(), "out")

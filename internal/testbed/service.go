@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	readyFile     = "dev.json" // forgerun dev writes it when it is ready, and removes it when it ends
+	readyFile     = "dev.json" // written by forgerun dev when it is ready, removed when it ends
 	startPatience = 60 * time.Second
-	stopPatience  = 60 * time.Second // time for the service to end before it is killed
+	stopPatience  = 60 * time.Second
 	anyPort       = "127.0.0.1:0"
 	logTail       = 20
 )
@@ -75,8 +75,8 @@ func (s *service) checkSettings(ctx context.Context, settings []string) error {
 	return nil
 }
 
-// play starts the service, runs do, and always stops and removes the service. If the service does not end cleanly, the exit code is at
-// least `unclean`.
+// play starts the service, calls `do`, and then always stops the service and removes its folder. If the service does not end cleanly, the
+// exit code is at least `unclean`.
 func (s *service) play(ctx context.Context, p command.Program, unclean int, do func() int) int {
 	defer func() { _ = os.RemoveAll(s.dir) }()
 	began, code := time.Now(), exitInterrupted

@@ -16,7 +16,6 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// A started service judges clients and ends cleanly.
 func TestStartedService(t *testing.T) {
 	t.Parallel()
 	s, err := newService(testkit.Program(t, "forgerun"), os.Environ(), 0.02)
@@ -62,7 +61,6 @@ func TestEnvironmentOfAService(t *testing.T) {
 	require.NotContains(t, strings.Join(environ, " "), "postgres://prod")
 }
 
-// If the service has no test bed, the command reports that before it runs anything.
 func TestVerdictWithoutATestBed(t *testing.T) {
 	t.Parallel()
 	ran, plain := filepath.Join(t.TempDir(), "ran"), httptest.NewServer(http.NotFoundHandler())

@@ -37,7 +37,6 @@ func invokeIn(ctx context.Context, args ...string) (code int, stdout, stderr str
 	return code, out.String(), errOut.String()
 }
 
-// A usage error is reported in one line before anything runs.
 func TestBadUse(t *testing.T) {
 	t.Parallel()
 	faults, description := filepath.Join(t.TempDir(), "faults.yaml"), filepath.Join(t.TempDir(), "api.yaml")

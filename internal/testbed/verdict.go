@@ -61,9 +61,9 @@ Exit codes; if several apply to the runs, the first of these:
 type verdictRun struct {
 	command.Program
 	proxied
-	url, key, token string   // url and key of a running test bed; token: operator token of a started service
+	url, key, token string   // url, key: address and API key of the service; token: operator token of a started service
 	urlNames        []string // further environment variables that hold the URL
-	control         string   // base address for sessions; empty: url
+	control         string   // address of the proxy's session API; empty: url
 	hook            string   // address for the target's webhooks
 	via             *forwarding
 	binary, fetch   string // fetch: where a started service downloads Postgres if none is installed
@@ -74,7 +74,7 @@ type verdictRun struct {
 	seed            int64
 	seeds           int
 	faults          string
-	ownFaults       []client.FaultRule // rules in the file `faults`
+	ownFaults       []client.FaultRule
 	advance         advance
 	limit           time.Duration // time limit of each run of the command; 0: none
 	rules, skip     []string
@@ -86,12 +86,12 @@ type verdictRun struct {
 	baselinePath    string
 	baseline        *summary.Baseline // nil: none
 	update          bool
-	shared          bool  // whether other users may read the reports
+	shared          bool  // other users may read the reports
 	unwritten       error // error of writing a session's page
 	command         []string
 	stdin           io.Reader
 
-	first shownSession // the first session whose page was written
+	first shownSession // first session; its page moves into a folder when a second session is written
 }
 
 func verdictCommand(p command.Program) *cobra.Command {

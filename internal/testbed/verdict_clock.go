@@ -11,10 +11,9 @@ import (
 
 const (
 	minInterval = 100 * time.Millisecond
-	askedPause  = 100 * time.Millisecond // pause between two checks for a request of the command
+	askedPause  = 100 * time.Millisecond // pause between two checks whether the command has sent a request
 )
 
-// advance says how far and how often the clock moves while the command runs.
 type advance struct {
 	by, every time.Duration // every is 0 for a single move
 }
@@ -43,8 +42,8 @@ func (a *advance) Set(text string) (err error) {
 	return nil
 }
 
-// run waits for the first request in the given session or a later session of the client. It then moves the clock once. With an interval,
-// it moves the clock repeatedly until ctx ends.
+// run waits for the first request in the given session or a later session of the client. Then it moves the clock: once, or repeatedly
+// until ctx ends if there is an interval.
 func (a *advance) run(ctx context.Context, c *client.Client, session string) error {
 	err := a.awaitRequest(ctx, c, session)
 	for err == nil {

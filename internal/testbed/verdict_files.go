@@ -26,7 +26,7 @@ const (
 func (v *verdictRun) checkFiles() error {
 	for flag, path := range map[string]string{"json-file": v.jsonFile, "junit": v.junit, "html": v.html, "summary": v.markdown} {
 		info, err := os.Stat(path)
-		if path == "" || err == nil && !info.Mode().IsRegular() && !info.IsDir() { // opening a named pipe would block
+		if path == "" || err == nil && !info.Mode().IsRegular() && !info.IsDir() { // skip special files: opening a named pipe would block
 			continue
 		}
 		_, missing := os.Lstat(path)
@@ -42,7 +42,7 @@ func (v *verdictRun) checkFiles() error {
 	return nil
 }
 
-// baselineFile is the file for --update-baseline without --baseline.
+// baselineFile is the default of --baseline if --update-baseline is set.
 const baselineFile = "forgerun-baseline.yaml"
 
 func (v *verdictRun) readBaseline() (err error) {
@@ -107,7 +107,7 @@ func (v *verdictRun) writeFile(path string, content []byte) error {
 	return cmp.Or(err, f.Close())
 }
 
-// A single session's page is the requested file. Pages of several sessions are in a folder next to that file.
+// A single session's page is the file of --html. If there are more sessions, all pages are in a folder next to that file.
 func (v *verdictRun) writePage(n shownSession, number int) error {
 	path := v.html
 	if number > 1 {
@@ -124,7 +124,7 @@ func (v *verdictRun) writePage(n shownSession, number int) error {
 	switch number {
 	case 0:
 		path = v.pagePath(1)
-		_ = os.Remove(journalOf(v.html)) // the first session's journal moves into the folder, with its page
+		_ = os.Remove(journalOf(v.html)) // the first session's page and journal move into the folder
 	case 1:
 		v.first = n
 	}
@@ -153,7 +153,7 @@ func (v *verdictRun) index(shown *summary.Summary) func(io.Writer) error {
 	}
 }
 
-// write writes the requested files and prints the results, even if a file cannot be written.
+// write writes the requested files and prints the results. If a file cannot be written, it continues with the others.
 func (v *verdictRun) write(shown *summary.Summary) error {
 	index, print := v.html, shown.JSON
 	if len(shown.Sessions) == 1 {
@@ -181,7 +181,7 @@ func (v *verdictRun) write(shown *summary.Summary) error {
 
 const guessFile = "forgerun-api.yaml"
 
-// writeGuess writes a guessed description of the API if no submission was recognized. It does not overwrite a user's file.
+// writeGuess writes the description of the API that was guessed from the traffic, if there is one. It does not overwrite a user's file.
 func (v *verdictRun) writeGuess(shown *summary.Summary) error {
 	guess := shown.Guess()
 	if guess == nil || len(v.targets) == 0 {

@@ -44,7 +44,6 @@ id=$(curl -s --retry 2 --retry-all-errors --retry-delay 0 "$FORGERUN_URL/thumbna
   sed 's/.*"id": "\([^"]*\)".*/\1/')
 for n in 1 2; do curl -s "$FORGERUN_URL/thumbnails/$id" > /dev/null; done`
 
-// If no submission is recognized, the command writes a description of the API. With that description, submissions are recognized.
 func TestUnrecognizedAPIIsDescribed(t *testing.T) {
 	t.Chdir(t.TempDir())
 	target := thumbnails(t)
@@ -78,7 +77,6 @@ func TestUnrecognizedAPIIsDescribed(t *testing.T) {
 	require.Equal(t, "name: mine\n", string(text))
 }
 
-// A run without anything to judge does not pass.
 func TestNothingJudged(t *testing.T) {
 	t.Parallel()
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
@@ -116,8 +114,6 @@ func TestNothingJudged(t *testing.T) {
 	require.Contains(t, stderr, `NOTHING JUDGED: the command "no-such-command" was not found: executable file not found in $PATH`)
 }
 
-// A client that creates a duplicate fails, even without a description of the API. If it sends an Idempotency-Key, the verdict reports no
-// duplicates.
 func TestDuplicatesFail(t *testing.T) {
 	t.Chdir(t.TempDir())
 	faults := filepath.Join(t.TempDir(), "faults.json")
@@ -134,7 +130,6 @@ func TestDuplicatesFail(t *testing.T) {
 	require.NotContains(t, stdout, "create duplicates", code)
 }
 
-// If the command fails, the verdict lists the faults that ForgeRun injected.
 func TestCommandFailureIsExplained(t *testing.T) {
 	t.Parallel()
 	faults := filepath.Join(t.TempDir(), "faults.json")
@@ -155,7 +150,6 @@ func TestCommandFailureIsExplained(t *testing.T) {
 	require.Contains(t, stdout, "Your command failed (exit status 3). ForgeRun had injected no faults into its 3 requests.\n")
 }
 
-// With a baseline that a run has written, the same client passes. A fixed client fails, because the baseline is stale.
 func TestBaselineOfACommand(t *testing.T) {
 	t.Parallel()
 	path, target := filepath.Join(t.TempDir(), "known.yaml"), endedJobs(t)
@@ -178,7 +172,6 @@ func TestBaselineOfACommand(t *testing.T) {
 	require.Contains(t, stdout, path+":4: command under none is no longer broken: delete this line.\n")
 }
 
-// Without --profile, the command runs under the default profile. Under a profile with permanent refusals, the command may fail.
 func TestProfileOfARun(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

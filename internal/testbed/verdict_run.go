@@ -23,23 +23,23 @@ import (
 
 const (
 	verdictGrace = 5 * time.Second // time for the command to end after a signal
-	verdictCalls = time.Minute     // time limit for this program's own requests
+	verdictCalls = time.Minute     // time limit for this program's requests to the service
 )
 
 // conditions are the profile, seed and extra faults of one run of the command.
 type conditions struct {
 	profile string // empty: none
 	seed    int64
-	faults  []client.FaultRule // rules of a search; nil outside a search
+	faults  []client.FaultRule // fault rules to try; nil unless this is a search
 }
 
-// series returns the conditions of all runs. Runs without faults use only the first seed, because a seed has no effect there.
+// series returns the conditions of all runs. Without faults the seed has no effect, so there is only one run.
 func (v *verdictRun) series() (all []conditions) {
 	profiles := v.profiles
 	switch {
 	case slices.Contains(profiles, allProfiles):
 		profiles = slices.DeleteFunc(append([]string{noFaults}, profileNames()...), func(name string) bool {
-			return name == string(fault.Default) // skip it: default combines the faults of the other profiles
+			return name == string(fault.Default) // skip the profile "default", which combines the faults of the others
 		})
 	case len(profiles) == 0 && v.faults != "":
 		profiles = []string{""}
@@ -71,8 +71,8 @@ func (v *verdictRun) run(ctx context.Context) int {
 	return v.within(ctx, func() int { return v.judge(ctx) })
 }
 
-// within calls `do` while a service or a proxy for the command runs. It always stops a service that it started, and removes the service's
-// folder.
+// within starts the service or proxy that the command needs, and calls `do`. Then it stops the service or proxy, and removes the folder of
+// a started service.
 func (v *verdictRun) within(ctx context.Context, do func() int) int {
 	if _, err := exec.LookPath(v.command[0]); err != nil {
 		return v.Unusable(fmt.Errorf("NOTHING JUDGED: the command %q was not found: %w", v.command[0], errors.Unwrap(err)))
@@ -151,7 +151,7 @@ func (v *verdictRun) judge(ctx context.Context) int {
 	return exitOK
 }
 
-// Labeled requests get separate sessions; once adds the results of all sessions to shown.
+// once runs the command one time and adds the results of its sessions to shown. Each label gets a session of its own.
 func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.Summary) error {
 	as, err := v.begin(ctx, under)
 	if err != nil {
@@ -235,8 +235,8 @@ type overtime struct{ limit time.Duration }
 
 func (o overtime) Error() string { return fmt.Sprintf("the command was stopped after %v", o.limit) }
 
-// runCommand runs the command in its own process group and kills the group afterwards. failed is the command's error; err is set if
-// the clock could not be moved.
+// runCommand runs the command in its own process group and kills the group afterwards. failed is the command's error. err is set if the
+// clock could not be moved.
 func (v *verdictRun) runCommand(ctx context.Context, as *judged) (failed, err error) {
 	if v.limit > 0 {
 		var cancel context.CancelFunc

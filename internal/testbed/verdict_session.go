@@ -18,15 +18,14 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// judged is a client with an open session.
 type judged struct {
 	*client.Client
 	id, key, session string
-	pages, journal   bool           // whether end also reads the sessions' pages, and their journals
+	pages, journal   bool           // end() also reads the sessions' HTML pages (pages) and journals (journal)
 	operator         *client.Client // client with the operator token; nil without one
 }
 
-// begin registers a client first if no key is given.
+// begin sets the faults and starts a session. If no key is given, it first registers a client.
 func (v *verdictRun) begin(ctx context.Context, under conditions) (as *judged, err error) {
 	ctx, cancel := context.WithTimeout(ctx, verdictCalls)
 	defer cancel()
@@ -132,8 +131,8 @@ type shownSession struct {
 	page, journal []byte
 }
 
-// end ends the session and its labeled sessions, and returns their verdicts. It leaves out the unlabeled session if that is empty and
-// labeled sessions exist.
+// end ends the session and its labeled sessions, and returns their verdicts. If there are labeled sessions, it omits an empty unlabeled
+// session.
 func (j *judged) end(ctx context.Context) (ended []shownSession, err error) {
 	_, err = j.EndSession(ctx, j.session)
 	if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == http.StatusUnauthorized && j.id != "" {
@@ -175,7 +174,8 @@ func (j *judged) end(ctx context.Context) (ended []shownSession, err error) {
 	return ended, nil
 }
 
-// renew replaces an expired key. It prefers the operator token, because RenewKey fails if the command has already renewed the key.
+// renew replaces an expired key. With the operator token it creates a new key, because RenewKey fails if the command has already renewed
+// the key.
 func (j *judged) renew(ctx context.Context) error {
 	var made *client.Key
 	var err error

@@ -33,7 +33,6 @@ func judge(ctx context.Context, t *testing.T, script string, flags ...string) (c
 	return invokeIn(ctx, append(flags, "--", "sh", "-c", script)...)
 }
 
-// The command's output is passed on, and the exit code shows the result.
 func TestVerdict(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -85,7 +84,6 @@ func TestVerdictAsJSON(t *testing.T) {
 	require.Len(t, document.Sessions, 1)
 }
 
-// An unwritable file is reported before anything starts. If writing fails at the end, the verdict is still printed.
 func TestVerdictWithoutItsFiles(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"--json-file", "--junit", "--html"} {
@@ -113,7 +111,6 @@ func TestVerdictWithoutItsFiles(t *testing.T) {
 	require.NoFileExists(t, empty, "the check leaves no file behind")
 }
 
-// The command runs once per profile and seed. One table shows all sessions.
 func TestVerdictUnderSeveralProfiles(t *testing.T) {
 	t.Parallel()
 	html := filepath.Join(t.TempDir(), "v.html")
@@ -139,7 +136,6 @@ func TestVerdictUnderSeveralProfiles(t *testing.T) {
 	require.Contains(t, stdout, " in 6 sessions\n", "empty sessions without a label do not count")
 }
 
-// Invalid faults are reported before the command runs.
 func TestVerdictWithInvalidFaults(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -157,7 +153,6 @@ func TestVerdictWithInvalidFaults(t *testing.T) {
 	}
 }
 
-// Only the owner can read reports, even if they replace a readable file. With --shared-files, other users can read them too.
 func TestReportsArePrivate(t *testing.T) {
 	t.Parallel()
 	for shared, mode := range map[bool]os.FileMode{false: 0o600, true: 0o644} {
@@ -186,7 +181,6 @@ func TestReportsArePrivate(t *testing.T) {
 	}
 }
 
-// After an interrupt, the command is told to end, and its requests so far are judged.
 func TestInterruptedVerdict(t *testing.T) {
 	t.Parallel()
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -205,7 +199,6 @@ func TestInterruptedVerdict(t *testing.T) {
 	require.NotContains(t, stderr, "Run 2 of 9")
 }
 
-// A started service gets the variables of --set, and --advance moves its clock. The client's key may expire during the run.
 func TestVerdictWithStartedService(t *testing.T) {
 	t.Parallel()
 	program := testkit.Program(t, "forgerun")

@@ -15,14 +15,14 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// Baseline lists the rules that a client is known to break. Known breaks do not fail the verdict. A new break fails it. An entry for a
-// rule that the client now keeps fails it too.
+// Baseline lists the rules that a client is known to break. These rules do not fail the verdict. If the client breaks another rule, or
+// obeys a listed rule again, the verdict fails.
 type Baseline struct {
 	Path    string
 	entries []known
 }
 
-// known is an entry of a baseline. Profile can be a profile, a file of faults, or "none".
+// known is an entry of a baseline. Profile is the name of a profile or of a file of faults, or "none".
 type known struct {
 	Profile string `yaml:"profile"`
 	Test    string `yaml:"test"` // label of the session; empty: the session without a label
@@ -84,14 +84,14 @@ func readKnown(node *yaml.Node) (k known, err error) {
 	return k, nil
 }
 
-// A baseline entry with this rule allows the command to fail.
+// A baseline entry with "command" instead of a rule means that the command may fail.
 const commandRule = "command"
 
 // Run is one run of the command.
 type Run struct {
 	Disturbed string // profile, file of faults, or "none"
 	Failed    bool
-	MayFail   bool // whether the profile refuses requests permanently
+	MayFail   bool // the profile refuses some requests permanently, so the command may fail
 }
 
 // AddRun adds a run of the command. Call it after adding the run's sessions.
@@ -110,7 +110,7 @@ func (b *Baseline) has(disturbed, label, rule string) bool {
 	})
 }
 
-// outcomes reports whether any matching session or run broke the rule of entry k, and whether any kept it.
+// outcomes looks at the sessions and runs that match entry k. broken: at least one broke the rule. kept: at least one obeyed it.
 func (s *Summary) outcomes(k known) (broken, kept bool) {
 	if k.Rule == commandRule {
 		for _, r := range s.runs {
@@ -133,7 +133,7 @@ func (s *Summary) outcomes(k known) (broken, kept bool) {
 	return broken, kept
 }
 
-// Stale returns a message for each baseline entry to delete, since its rule was tested and kept.
+// Stale returns a message for each baseline entry to delete: its rule was tested and never broken.
 func (s *Summary) Stale() (stale []string) {
 	if s.Baseline == nil {
 		return nil
@@ -146,8 +146,8 @@ func (s *Summary) Stale() (stale []string) {
 	return stale
 }
 
-// UpdateBaseline writes the rules that these sessions broke to the baseline's file, and judges the sessions by the new baseline. Entries
-// that the sessions did not test stay.
+// UpdateBaseline writes the rules that these sessions broke, and failures of the command, to the baseline's file. Then it judges the
+// sessions by the new baseline. Entries that the sessions did not test stay.
 func (s *Summary) UpdateBaseline() error {
 	b := &Baseline{Path: s.Baseline.Path}
 	for _, k := range s.Baseline.entries {
@@ -204,5 +204,5 @@ func (b *Baseline) text() []byte {
 	return text.Bytes()
 }
 
-// quoted returns a text as a JSON string, which is also a YAML scalar on one line.
+// quoted returns text in double quotes, as a YAML scalar on one line.
 func quoted(text string) string { return fmt.Sprintf("%q", text) }

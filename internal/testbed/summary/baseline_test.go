@@ -33,7 +33,6 @@ func baseline(t *testing.T, text string) *Baseline {
 	return b
 }
 
-// A known break passes. A new break fails, and so does an entry for a rule that is kept now. Untested rules have no effect.
 func TestBaseline(t *testing.T) {
 	t.Parallel()
 	const known = "# mine\nknown:\n  - {profile: overloaded, test: test_a, rule: backoff}\n"
@@ -63,7 +62,6 @@ func TestBaseline(t *testing.T) {
 	}
 }
 
-// An entry is not stale if the rule is broken with one of several seeds.
 func TestBaselineOfSeveralSeeds(t *testing.T) {
 	t.Parallel()
 	s := &Summary{Baseline: baseline(t, `known: [{profile: overloaded, rule: backoff}]`)}
@@ -73,7 +71,6 @@ func TestBaselineOfSeveralSeeds(t *testing.T) {
 	require.Contains(t, text(t, s), "\n  known   backoff: Wait.\n")
 }
 
-// An updated baseline contains the current breaks and the entries that were not tested. The same sessions pass with it.
 func TestUpdateBaseline(t *testing.T) {
 	t.Parallel()
 	b := baseline(t, `known:
@@ -109,7 +106,6 @@ known:
 	require.True(t, again.has("failover", `a "b": {c}`, "backoff"))
 }
 
-// An entry that can never match is an error, because a wrong name would silently have no effect.
 func TestBaselineRefusals(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -128,7 +124,6 @@ func TestBaselineRefusals(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// Text from clients and servers is escaped in the summary and cannot start a workflow command.
 func TestMarkdownAndAnnotations(t *testing.T) {
 	t.Parallel()
 	s := &Summary{Policy: Policy{Require: []string{"time-outs"}}, Notes: []string{hostile}}

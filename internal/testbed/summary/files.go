@@ -31,7 +31,8 @@ func (s *Summary) JSON(w io.Writer) error {
 	return e.Encode(document)
 }
 
-// JUnit writes a test suite for each session, and one for unmet requirements. A suite has a case for each rule and each fault.
+// JUnit writes a test suite for each session, and one more for notes, unmet requirements and stale baseline entries. A suite has a case
+// for each rule and each fault.
 func (s *Summary) JUnit(w io.Writer) error {
 	var suites []junit.Suite
 	for _, n := range s.Sessions {
@@ -57,7 +58,7 @@ var indexTemplate = template.Must(template.New("index").Funcs(template.FuncMap{
 	"tone":  report.Tone,
 }).Parse(indexText))
 
-// Index writes a page without scripts. Its table lists the sessions, failed ones first, with links to their pages.
+// Index writes an HTML page with a table of the sessions, failed ones first. Each row links to the session's page.
 func (s *Summary) Index(w io.Writer, links []string) error {
 	pages := map[string]string{}
 	for i, n := range s.Sessions {
@@ -66,6 +67,6 @@ func (s *Summary) Index(w io.Writer, links []string) error {
 	return indexTemplate.Execute(w, struct {
 		*Summary
 		Rows  []Session
-		Links map[string]string // address of the page of each session, by id
+		Links map[string]string
 	}{s, ByFailure(s.Sessions), pages})
 }

@@ -23,7 +23,7 @@ var markdownTemplate = template.Must(template.New("markdown").Funcs(template.Fun
 // Markdown writes the verdict for a CI page: a table of the broken rules, with the first evidence of each.
 func (s *Summary) Markdown(w io.Writer) error { return markdownTemplate.Execute(w, s) }
 
-// Tested returns the rules that were tested and kept in all sessions.
+// Tested returns the rules that at least one session tested and none broke.
 func (s *Summary) Tested() string {
 	var rules []string
 	for _, r := range verdict.Having(s.Results(), verdict.OK) {
@@ -32,7 +32,6 @@ func (s *Summary) Tested() string {
 	return strings.Join(rules, ", ")
 }
 
-// markdown escapes a line of untrusted text for Markdown and HTML.
 func markdown(text string) string {
 	var b strings.Builder
 	for _, r := range term.Masked(text) {
@@ -54,7 +53,7 @@ func markdown(text string) string {
 // maxEvidenceLine limits a line of evidence, since CI servers limit the size of a summary.
 const maxEvidenceLine = 400
 
-// evidence returns a code block with the requests that show a break. The fence is longer than any fence in the text.
+// evidence returns the requests that broke the rule, as a Markdown code block. The fence is longer than any fence in the text.
 func evidence(e verdict.Evidence) (string, error) {
 	var b strings.Builder
 	if err := texts.ExecuteTemplate(&b, "evidence", e); err != nil {
@@ -93,7 +92,7 @@ func (s *Summary) Annotations(w io.Writer) error {
 	return err
 }
 
-// escapeCommand escapes the text of a workflow command, which must be a single line.
+// A workflow command must be a single line.
 func escapeCommand(text string) string {
 	return strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace(term.Masked(text))
 }

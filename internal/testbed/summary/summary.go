@@ -16,7 +16,7 @@ type Policy struct {
 	Require  []string // ids of rules that must be kept in at least one session, and broken in none
 	Warn     []string // ids of rules that may be broken
 	Strict   bool     // judge "should" rules as "must" rules
-	Complete bool     // every rule must be tested, and every fault of the profiles must occur, in some session
+	Complete bool     // each rule must be tested, and each fault of the profiles must happen, in at least one session
 }
 
 func (p Policy) level(rule string, own verdict.Level) verdict.Level {
@@ -45,14 +45,14 @@ type Summary struct {
 	runs     []Run
 }
 
-// Add adds a session and judges it by the policy and the baseline. disturbed names the file of faults, if any.
+// Add adds a session and judges it by the policy and the baseline. disturbed is the name of the file of faults, or "".
 func (s *Summary) Add(disturbed string, v verdict.Verdict) {
 	n := Session{cmp.Or(string(v.Profile), disturbed, "none"), v}
 	s.judge(&n)
 	s.Sessions = append(s.Sessions, n)
 }
 
-// If the baseline lists a broken "must" rule, judge turns the failure into a warning but keeps the level must.
+// judge applies the policy's levels. A broken "must" rule in the baseline gets the status Warn; its level stays Must.
 func (s *Summary) judge(n *Session) {
 	counts := map[verdict.Status]int{}
 	for i := range n.Results {
@@ -79,8 +79,8 @@ func (s *Summary) judge(n *Session) {
 // conclusions lists all conclusions from best to worst.
 var conclusions = []verdict.Conclusion{verdict.Passed, verdict.Warned, verdict.NothingJudged, verdict.Failed}
 
-// Verdict returns the worst verdict of all runs. A session is often a single test, which may send no requests. So a session that judged
-// nothing counts only if its whole run judged nothing.
+// Verdict returns the worst verdict of all runs. A session is often a single test, which may send no requests. So a session without
+// anything to judge is ignored if another session of the same profile and seed was judged.
 func (s *Summary) Verdict() verdict.Conclusion {
 	type run struct {
 		disturbed string
@@ -116,7 +116,7 @@ func (s *Summary) Results() (all []verdict.Result) {
 			case at < 0:
 				all = append(all, r)
 			case slices.Index(worst, r.Status) > slices.Index(worst, all[at].Status), r.Status == all[at].Status &&
-				len(r.Exercise) < len(all[at].Exercise): // prefer the shorter advice: the longer one only says that a profile cannot test the rule
+				len(r.Exercise) < len(all[at].Exercise): // prefer the shorter text: a longer one also says that the profile cannot test the rule
 				all[at] = r
 			}
 		}

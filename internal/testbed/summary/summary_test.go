@@ -44,12 +44,11 @@ const (
 	held, broken, skipped = verdict.OK, verdict.Fail, verdict.NotTested
 )
 
-// The worst verdict of several sessions counts. Rules that no session tested matter only with --complete or --require.
 func TestSummaryVerdict(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		policy  Policy
-		rules   string // for each session the statuses of backoff and time-outs: h (held), b (broken) or - (not tested)
+		rules   string // two letters per session, for backoff and time-outs: h (held), b (broken) or - (not tested)
 		met     int
 		verdict verdict.Conclusion
 		missing int
@@ -90,7 +89,6 @@ func text(t *testing.T, s *Summary) string {
 	return b.String()
 }
 
-// The text contains no control characters from the client, and the most important results come last.
 func TestSessionAsText(t *testing.T) {
 	t.Parallel()
 	s := &Summary{}
@@ -109,7 +107,6 @@ func TestSessionAsText(t *testing.T) {
 	require.NotContains(t, shown, "\x1b")
 }
 
-// Each session has a line and a test suite. The text shows the first evidence of each broken rule.
 func TestSeveralSessions(t *testing.T) {
 	t.Parallel()
 	s := &Summary{Policy: Policy{Require: []string{"time-outs"}}}

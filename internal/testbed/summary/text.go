@@ -41,7 +41,7 @@ func rank(r verdict.Result) int {
 	return 0
 }
 
-// isKnown reports whether the baseline contains this break.
+// isKnown reports whether the baseline lists this broken rule: judge gives such a rule the status Warn but keeps its level Must.
 func isKnown(r verdict.Result) bool { return r.Status == verdict.Warn && r.Level == verdict.Must }
 
 func weight(r verdict.Result) string {
@@ -76,8 +76,8 @@ var marks = []struct {
 	color term.Color
 }{{"  -   ", term.Plain}, {"  ok  ", term.Good}, {" WARN ", term.Warn}, {" KNOWN", term.Warn}, {" FAIL ", term.Bad}}
 
-// Text writes the results with the first evidence of each broken rule. A single session gets a table of rules, several sessions get a
-// table of sessions.
+// Text writes the results with the first evidence of each broken rule. For a single session it writes a table of rules, otherwise a table
+// of sessions.
 func (s *Summary) Text(w io.Writer, style term.Style) error {
 	var b strings.Builder
 	var err error
@@ -86,7 +86,7 @@ func (s *Summary) Text(w io.Writer, style term.Style) error {
 	} else {
 		err = texts.ExecuteTemplate(&b, "sessions", s)
 	}
-	text := term.MaskedLines(b.String()) // mask before adding colors: MaskedLines would escape them
+	text := term.MaskedLines(b.String()) // before colors are added, because MaskedLines would escape them
 	for _, m := range marks {
 		text = strings.ReplaceAll(text, "\n"+m.text+"  ", "\n"+style.Paint(m.color, m.text)+"  ")
 	}
@@ -102,7 +102,6 @@ func (s *Summary) Text(w io.Writer, style term.Style) error {
 	return err
 }
 
-// table returns a line for each session, failed ones first.
 func table(sessions []Session) (string, error) {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
