@@ -33,7 +33,7 @@ func (o *Output) String() string {
 	return o.buf.String()
 }
 
-// Lines returns the lines of a JSON log that have the given field values.
+// Lines parses the output as a JSON log and returns the entries with the given field values.
 func (o *Output) Lines(t testing.TB, fields map[string]any) (found []map[string]any) {
 	t.Helper()
 	for line := range strings.Lines(o.String()) {

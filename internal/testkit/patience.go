@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Patience is how long a test waits for an event that must happen: FORGERUN_TEST_PATIENCE, or 60 s by default. It does not say how fast
-// the event must be.
+// Patience is how long a test waits for an event that must happen: FORGERUN_TEST_PATIENCE, or 60 s by default.
 var Patience = patience()
 
 func patience() time.Duration {

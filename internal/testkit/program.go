@@ -22,8 +22,8 @@ var programs struct {
 	built map[string]error
 }
 
-// Program builds cmd/NAME like a release, once per test binary, and returns its path. FORGERUN_TEST_RACE=1 adds the race detector.
-// A package's TestMain calls RemovePrograms at the end.
+// Program builds cmd/NAME once per test binary and returns its path. If FORGERUN_TEST_PROGRAMS is set, Program returns the program in that
+// folder. FORGERUN_TEST_RACE=1 adds the race detector. A package's TestMain calls RemovePrograms at the end.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	if dir := os.Getenv(programsVariable); dir != "" {

@@ -19,8 +19,8 @@ var shared struct {
 	stop context.CancelFunc
 }
 
-// Tab returns a chromedp context with its own tab, profile and window until the test ends. Local runs skip the test if no Chromium is
-// installed.
+// Tab opens a tab with its own profile and window, and returns its chromedp context. The tab closes when the test ends. If no Chromium is
+// installed, the test is skipped; in CI it fails.
 func Tab(t testing.TB) context.Context {
 	t.Helper()
 	path := find()

@@ -1,5 +1,5 @@
-// Command servers runs a command with a Postgres server that the tests of all packages share (see repotest.Shared). It removes the server
-// when the command ends. The temporary files of the command and the server are in memory if there is room.
+// Command servers starts a Postgres server, which the tests of all packages share (see repotest.Shared), and then runs a command. It
+// removes the server when the command ends. The temporary files of the command and the server are in memory if there is room.
 package main
 
 import (
@@ -30,7 +30,8 @@ func main() {
 	}
 }
 
-// run passes signals on to the command and its children. After an interrupt the command ends first, then the server.
+// run starts the server and runs the command. It passes signals to the command's process group, so that the command ends before the
+// server.
 func run(name string, args ...string) (err error) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)

@@ -12,9 +12,9 @@ import (
 // memoryNeeded is several times the space that all tests use at once.
 const memoryNeeded = 6 << 30
 
-// inMemory moves the temporary files of this process and the command to memory, unless space is short or programs cannot run there.
-// Servers and browsers create thousands of files, which cost much CPU time on a disk file system. Go's own temporary files are larger and
-// stay in place.
+// inMemory sets TMPDIR to a new folder in memory (/dev/shm), unless space is short or programs cannot run there. Servers and browsers
+// create thousands of files, which cost much CPU time on a disk file system. GOTMPDIR stays on disk, because the go command's files are
+// larger.
 func inMemory() (remove func() error, err error) {
 	const parent = "/dev/shm"
 	var of syscall.Statfs_t
