@@ -1,5 +1,5 @@
-// Package timetable computes the due times of a schedule. Cron expressions have the syntax of robfig/cron. The time zones are
-// embedded in the program, so all processes agree.
+// Package timetable computes the due times of a schedule. Cron expressions have the syntax of robfig/cron. The time zones are embedded in
+// the program, so all processes compute the same times.
 package timetable
 
 import (
@@ -14,8 +14,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// parser reads five fields, or six with seconds first. It rejects names such as @daily. Requests have a separate member for intervals, so
-// @every is not needed.
+// parser reads five fields, or six if the first is seconds. It rejects names such as @daily and @every.
 var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 
 // Times are the due times of a schedule.
@@ -53,7 +52,6 @@ func ParseCron(text string) (cron.Schedule, error) {
 	return parser.Parse(text)
 }
 
-// zones caches loaded time zones.
 var zones sync.Map
 
 // Zone returns a time zone of the IANA database; "" is UTC.
@@ -92,11 +90,11 @@ func (s *Times) After(t time.Time) (time.Time, bool) {
 	return next, true
 }
 
-// afterCron calls robfig/cron separately for each span between clock changes, where the UTC offset is constant. Across changes, robfig/cron
-// skips days without midnight and returns wrong times after a change of half an hour.
+// afterCron splits the time at clock changes and calls robfig/cron for each part, where the UTC offset is constant. robfig/cron mishandles
+// clock changes: it skips days that begin at 1:00, and returns wrong times after a change of half an hour.
 func (s *Times) afterCron(t time.Time) time.Time {
 	for lastYear := t.Year() + 5; ; {
-		local := t.Add(1).In(s.zone) // the due time is after t, so the offset just after t counts
+		local := t.Add(1).In(s.zone) // the due time is after t, so use the offset just after t
 		_, offset := local.Zone()
 		_, change := local.ZoneBounds()
 		next := s.cron.Next(t.In(time.FixedZone("", offset)))
@@ -110,7 +108,7 @@ func (s *Times) afterCron(t time.Time) time.Time {
 	}
 }
 
-// Due times are the anchor plus multiples of the interval. The anchor itself is due only if StartAt is set.
+// If StartAt is set, the first due time is the anchor, otherwise one interval after the anchor.
 func (s *Times) afterInterval(t time.Time) time.Time {
 	if t.Before(s.anchor) {
 		if s.from != nil {
@@ -121,7 +119,8 @@ func (s *Times) afterInterval(t time.Time) time.Time {
 	return t.Add(s.interval - t.Sub(s.anchor)%s.interval)
 }
 
-// LastBefore returns the latest due times in (after, until], at most n, earliest first. Its cost depends mostly on n.
+// LastBefore returns the due times in (after, until] in ascending order, or only the last n if there are more. Its running time depends
+// mostly on n.
 func (s *Times) LastBefore(after, until time.Time, n int) []time.Time {
 	for window := time.Duration(n) * time.Second; ; window *= 2 {
 		begin := until.Add(-window)

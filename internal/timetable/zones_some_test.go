@@ -4,8 +4,7 @@ package timetable_test
 
 import "testing"
 
-// zonesToCount returns one zone for each kind of clock change: at two o'clock, at midnight, and by half an hour. With -tags slow, it
-// returns all zones.
+// zonesToCount returns one zone for each kind of clock change: at two o'clock, at midnight, and by half an hour.
 func zonesToCount(*testing.T) []string {
 	return []string{"Europe/Berlin", "Asia/Beirut", "Australia/Lord_Howe"}
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// The oracle is a simple second implementation. A minute is due if the zone's local time matches the expression.
 var (
 	countFrom  = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	countUntil = time.Date(2029, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-const minutesAround = 2 * 24 * 60 // margin of `matches` before countFrom and after countUntil, since local time differs from UTC
+const minutesAround = 2 * 24 * 60 // margin of `matches` before countFrom and after countUntil, because its index is a local time
 
+// oracleExpressions have a simple second implementation: a minute is due if the local time matches.
 var oracleExpressions = []struct {
 	cron  string
 	match func(wall time.Time) bool
@@ -47,14 +47,14 @@ var oracleExpressions = []struct {
 
 const quarter = 15 // minutes
 
-// The first `sparse` expressions are due at most twice a day. The test compares all their due times.
+// The first `sparse` oracleExpressions are due at most twice a day.
 const sparse = 10
 
-// TestEveryZone compares frequent expressions only in the two days around each clock change.
+// TestEveryZone compares all due times of the first `sparse` expressions. It compares the others only within a day of each clock change.
 func TestEveryZone(t *testing.T) {
 	t.Parallel()
 	count := int(countUntil.Sub(countFrom) / time.Minute)
-	matches := make([]uint16, count+2*minutesAround) // by local minute; bit n: expression n matches
+	matches := make([]uint16, count+2*minutesAround) // bit n of matches[m]: expression n is due at local minute m
 	for m := range matches {
 		wall := countFrom.Add(time.Duration(m-minutesAround) * time.Minute)
 		for n, e := range oracleExpressions {
@@ -91,7 +91,7 @@ func TestEveryZone(t *testing.T) {
 	}
 }
 
-// compareDue skips minutes without a due time, because with the race detector this loop takes most of the test's time.
+// compareDue skips minutes without a due time, for speed.
 func compareDue(t *testing.T, zone string, offsets []int16, matches []uint16, first, last, from, until int) {
 	t.Helper()
 	at := func(m int) time.Time { return countFrom.Add(time.Duration(m) * time.Minute) }

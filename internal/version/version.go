@@ -1,12 +1,12 @@
 // Package version describes the build of the running program.
 //
-// The linker sets it in a release build:
+// In a release build, the linker sets the version:
 //
 //	-ldflags "-X github.com/forgerun/forgerun/internal/version.number=v0.1.0
 //	  -X github.com/forgerun/forgerun/internal/version.commit=SHA
 //	  -X github.com/forgerun/forgerun/internal/version.date=2026-11-25T12:00:00Z"
 //
-// Other values come from the Go tool's build information, so "go install .../cmd/forgerun@latest" has a version too.
+// Without these settings, the Go tool's build information is used. So "go install .../cmd/forgerun@latest" has a version too.
 package version
 
 import (
@@ -27,8 +27,8 @@ type Info struct {
 	// Version is a tag such as "v0.1.0", a pseudo-version, the output of "git
 	// describe" for a commit between two tags, or "dev".
 	Version string `json:"version"`
-	// Commit is the commit's hash, with "-dirty" if files had uncommitted changes. It is
-	// abbreviated if it comes from a pseudo-version, and "" if unknown.
+	// Commit is the commit's hash, with "-dirty" if files had uncommitted changes; "" if unknown. The hash of a pseudo-version has only 12
+	// digits.
 	Commit string `json:"commit"`
 	// Date is the time of the commit, in RFC 3339; "" if unknown.
 	Date string `json:"date"`
@@ -59,7 +59,8 @@ func read(linked Info, build *debug.BuildInfo) Info {
 	return info
 }
 
-// recorded adds the build information of the Go tool: the module's version, and the commit if the program was built in a repository.
+// recorded adds the module's version from the Go tool's build information. If the program was built in a repository, recorded also adds
+// the commit.
 func recorded(info Info, build *debug.BuildInfo) Info {
 	if version := build.Main.Version; version != "(devel)" {
 		info.Version = version
