@@ -7,14 +7,14 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// uses are the resources that an attempt uses besides time.
+// uses says how much CPU, memory and disk an attempt needs.
 type uses struct {
 	phase  string  // name in progress reports
-	cpu    float64 // share of the time spent on hashing
+	cpu    float64 // share of the attempt's time that is spent on hashing, 0 to 1
 	memory int     // units taken in each step
 	blocks int     // blocks written in each step
-	// If whole is set, the first step takes all memory, and the attempt writes all blocks even if it is late. Otherwise a step stops when its
-	// time is over, after at least one unit and one block.
+	// If `whole` is true, the first step takes all memory, and all blocks are written, even if that takes too long. Otherwise a step ends
+	// when its time is over, after at least one unit and one block.
 	whole bool
 }
 
@@ -44,14 +44,13 @@ func (u uses) share(step, steps int) (memory, firstBlock, blocks int) {
 	return u.memory, first, u.blocks*(step+1)/steps - first
 }
 
-// An attempt has steps at equal intervals and events at planned times. Each unit of work takes at most a few milliseconds, so a cancel
-// takes effect soon.
+// Each unit of work takes a few milliseconds at most, so a cancel takes effect soon.
 type attempt struct {
 	job.Timeline
 	uses  uses
 	steps int
 	items int       // KiB of the result body
-	start time.Time // start of the attempt, by clock
+	start time.Time // start of the attempt in the time of `clock`
 	clock job.AttemptClock
 	on    job.Observer
 
@@ -97,7 +96,7 @@ func (a *attempt) release() {
 	a.file.release()
 }
 
-// run does not report the last step, since the result is not known yet.
+// run does the work of all steps. It does not report 100 %, because the result is not known yet.
 func (a *attempt) run(ctx context.Context) error {
 	events := a.Events
 	for i := range a.steps {
@@ -147,7 +146,7 @@ func (a *attempt) emit(ctx context.Context, e job.PlannedEvent, before int) erro
 	return a.on.Emit(before, e.Emission)
 }
 
-// wait fills the time until `after` has passed since the start.
+// wait hashes or sleeps until the duration `after` has passed since the attempt's start.
 func (a *attempt) wait(ctx context.Context, after time.Duration) error {
 	end := a.start.Add(after)
 	if a.hasher != nil {
@@ -163,7 +162,7 @@ func (a *attempt) wait(ctx context.Context, after time.Duration) error {
 		}
 	}
 	if after == 0 {
-		end = time.Time{} // the zero time is always in the past
+		end = time.Time{} // do not wait: the zero time is in the past
 	}
 	return a.clock.WaitUntil(ctx, end)
 }

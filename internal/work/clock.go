@@ -21,7 +21,7 @@ func (t machineClock) Start() time.Time { return time.Time(t) }
 
 func (machineClock) Now() time.Time { return time.Now() }
 
-// WaitUntil returns at the given moment, or with context.Cause(ctx) if ctx ends first. The zero time is always in the past.
+// WaitUntil returns at the given moment, or with context.Cause(ctx) if ctx ends first.
 func (machineClock) WaitUntil(ctx context.Context, until time.Time) error {
 	if left := time.Until(until); left > 0 {
 		timer := time.NewTimer(left)

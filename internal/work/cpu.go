@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 )
 
-// hasher keeps the CPU busy by hashing, 64 KiB in each unit.
 type hasher struct {
 	turns chan struct{}
 	block [4096]byte

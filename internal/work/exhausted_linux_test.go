@@ -11,7 +11,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// The test mounts a file system, which needs root.
 func TestFullDiskIsExhausted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,13 +12,13 @@ import (
 
 const (
 	blockSize  = 64 << 10
-	fileBlocks = 64 // blocks of a file of 4 MiB
+	fileBlocks = 64
 )
 
 var errReadBack = errors.New("it was read back differently")
 
-// tempFile is a temp file of 4 MiB that is written block by block, repeatedly. Each block is read back. It does not sync, since
-// that would slow down the database's disk.
+// tempFile is a file of 4 MiB. Its blocks are written and read back, again and again. It does not sync, because that would slow down the
+// database's disk.
 type tempFile struct {
 	dir      string
 	file     *os.File
@@ -28,7 +28,7 @@ type tempFile struct {
 	random   rand.PCG
 }
 
-// write changes the content in each pass through the file.
+// write writes block n modulo fileBlocks and reads it back. Each pass through the file has new content.
 func (f *tempFile) write(n int) error {
 	if err := f.open(); err != nil {
 		return exhausted(err)
@@ -54,7 +54,7 @@ func (f *tempFile) write(n int) error {
 // machine may be able to do the work.
 func exhausted(err error) error { return fmt.Errorf("%w: temp file: %w", job.ErrExhausted, err) }
 
-// open creates the file on first use, and removes its name at once where the system allows it.
+// open creates the file on first use. It removes the name at once if the system allows that, so that a crash leaves no file behind.
 func (f *tempFile) open() error {
 	if f.file != nil {
 		return nil

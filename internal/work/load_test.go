@@ -91,19 +91,18 @@ func TestFileIsWritten(t *testing.T) {
 	f.release()
 	requireEmptyDir(t, f.dir)
 
-	zero, err := os.OpenFile("/dev/zero", os.O_RDWR, 0) // accepts all writes, returns zeros
+	zero, err := os.OpenFile("/dev/zero", os.O_RDWR, 0)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, zero.Close()) }()
 	wrong := &tempFile{file: zero, written: make([]byte, blockSize), read: make([]byte, blockSize)}
 	require.ErrorIs(t, wrong.write(0), errReadBack)
 
-	file, err := os.CreateTemp(f.dir, "forgerun-io-*") // as on a system where open files cannot be removed
+	file, err := os.CreateTemp(f.dir, "forgerun-io-*") // a file that still has a name, as on Windows
 	require.NoError(t, err)
 	(&tempFile{dir: f.dir, file: file}).release()
 	requireEmptyDir(t, f.dir)
 }
 
-// openFiles counts this process's open files under dir, removed ones included.
 func openFiles(t *testing.T, dir string) int {
 	t.Helper()
 	links := must(filepath.Glob("/proc/self/fd/*"))(t)

@@ -5,8 +5,8 @@ const (
 	pageSize   = 4096
 )
 
-// memory is the memory of a run, in units of 1 MiB. All runs share one budget. When the budget is used up, a run continues with its
-// current memory.
+// memory is the memory of a run, in units of 1 MiB. All runs share one budget. If it is used up, a run takes no more memory, but does not
+// fail.
 type memory struct {
 	budget chan struct{}
 	held   [][]byte

@@ -19,8 +19,8 @@ const (
 )
 
 // resultFor depends only on d, so every attempt of a job returns the same bytes. Most results are a JSON object with the kind and the
-// seed, padded to exactly d.PayloadSize bytes. A CUSTOM job may set the body. If d.PayloadSize is too small for the object, the result is
-// a JSON string or number. Other media types get plain letters.
+// seed, padded to exactly d.PayloadSize bytes. If that is too small for the object, the result is a JSON string, or 0 for one byte. A
+// CUSTOM job can set the body. If it sets only a media type other than JSON, the body is random letters.
 func resultFor(d job.Definition) *job.Result {
 	if d.WorkKind == job.ManySmallOutputs {
 		return lines(d)
@@ -56,7 +56,8 @@ func resultOf(mediaType string, body []byte) *job.Result {
 
 const lineSize = 128
 
-// lines returns the result of MANY_SMALL_OUTPUTS: a JSON document in each line. Lines have 128 bytes; the last line is longer.
+// lines returns the result of MANY_SMALL_OUTPUTS: a JSON document in each line. Each line has 128 bytes, except the last, which has 128 to
+// 255.
 func lines(d job.Definition) *job.Result {
 	body, random := make([]byte, 0, d.PayloadSize), randomOf(d)
 	for n := int64(1); len(body) < d.PayloadSize; n++ {

@@ -1,5 +1,5 @@
-// Package work does the work of a work kind while a job runs. It waits, uses CPU or memory, writes files or produces output, and returns
-// the result body. It makes no decisions about jobs and stores nothing. It may panic; the caller must recover.
+// Package work executes jobs of the synthetic work kinds. It waits, uses CPU or memory, writes files or produces output, and returns the
+// result body. It may panic; the caller must recover.
 package work
 
 import (
@@ -11,10 +11,11 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// DefaultMaxMemory is the default memory limit of MEMORY_SPIKE and CUSTOM: 64 MiB.
+// DefaultMaxMemory is the default memory limit of all runs together: 64 MiB.
 const DefaultMaxMemory = job.MaxBehaviorMemory
 
-// A run has this many equal steps and reports progress at the start of each. A run that takes no time has instantSteps.
+// An attempt has this many steps (CUSTOM chooses its own), and reports progress at the start of each step. If the attempt takes no time,
+// it has instantSteps.
 const (
 	steps        = 10
 	instantSteps = 2
@@ -33,10 +34,9 @@ type Runner struct {
 	scale   float64
 	limit   time.Duration
 	tempDir string
-	// turns holds a token for each run that is hashing. Hashing uses at most half of the CPUs, so that it never delays heartbeats
-	// and cancels.
+	// turns limits concurrent hashing to half of the CPUs. Heartbeats and cancels need the others.
 	turns chan struct{}
-	// memory holds a token for each memoryUnit that runs hold.
+	// memory contains a token for each memoryUnit in use.
 	memory chan struct{}
 }
 
@@ -65,8 +65,7 @@ func (f *Failure) FailureReason() job.Reason { return f.Reason }
 
 // Run does the work of one attempt (from 1) and returns the result body.
 //
-// Progress starts at 0 % and never decreases. 100 % is reported last, and only on success. CUSTOM reports progress once per step, other
-// kinds at most twelve times.
+// Progress starts at 0 % and never decreases. 100 % is reported last, and only on success.
 //
 // Run returns a *Failure if the attempt has to fail. It returns context.Cause(ctx) soon after ctx ends. If d is invalid, Run does nothing
 // and the error wraps job.ErrBadDefinition. If this machine lacks a resource, the error wraps job.ErrExhausted.
@@ -91,7 +90,7 @@ func (r *Runner) Run(ctx context.Context, d job.Definition, attempt int, on job.
 	return result, nil
 }
 
-// Probe checks whether a kind can run on this machine now. It writes a file if the kind does.
+// Probe checks whether a kind can run on this machine now. It only tests kinds that write files, by writing one.
 func (r *Runner) Probe(ctx context.Context, kind job.Kind) error {
 	if kind != job.IOHeavy && kind != job.Custom {
 		return nil

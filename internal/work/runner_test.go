@@ -37,7 +37,7 @@ func runnable() []job.Kind {
 	return kinds
 }
 
-// inBubble reports whether a run can be tested under synctest's clock, which stands still while CPU_BURST hashes.
+// Under synctest's clock, CPU_BURST never ends, because the clock does not advance while a goroutine hashes.
 func inBubble(k job.Kind, scale float64) bool { return k != job.CPUBurst || scale == 0 }
 
 type recorder struct{ seen []job.Progress }
@@ -134,7 +134,7 @@ func runOnce(t *testing.T, cfg Config, kind job.Kind, attempt int) {
 	result, err := New(cfg).Run(t.Context(), d, attempt, job.Observer{Progress: reports.report})
 	require.InDelta(t, want, time.Since(start), float64(time.Microsecond))
 
-	// Computed from section 6, independent of the code under test.
+	// Computed from section 6, not by the code under test.
 	fails := d.ShouldFail && (kind != job.RetryOnFail || attempt == 1)
 	reports.requireOrderly(t, !fails)
 	if fails {
@@ -233,7 +233,7 @@ func TestResultDependsOnlyOnDefinition(t *testing.T) {
 	}
 }
 
-// The bytes must not change, since clients compare runs of different versions.
+// The bytes must not change, because clients compare the results of different versions.
 func TestResultBytesNeverChange(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[job.Kind]string{
