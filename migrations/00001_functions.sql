@@ -1,11 +1,10 @@
 -- +goose Up
 
--- The first version that has these migrations. A database that has our tables but not this function belongs to an older version, and cannot
--- be migrated.
+-- The first version with these migrations. A database that has ForgeRun's tables but not this function is older, and cannot be migrated.
 CREATE FUNCTION schema_since() RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT '0.1.0' $$;
 
--- A version 7 UUID of the given moment (RFC 9562): 48 bits of milliseconds,
--- the rest random. Setting bits 52 and 53 turns version 4 into version 7.
+-- A version 7 UUID of the given moment (RFC 9562): 48 bits of milliseconds, the rest random. Setting bits 52 and 53 turns version 4 (0100)
+-- into version 7 (0111).
 -- +goose StatementBegin
 CREATE FUNCTION uuid7(at timestamptz) RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
   SELECT encode(set_bit(set_bit(overlay(
@@ -22,8 +21,9 @@ CREATE FUNCTION event_data(work_kind text, definition jsonb) RETURNS jsonb LANGU
 $$;
 -- +goose StatementEnd
 
--- The endpoint that all callbacks of a client to one origin share. An origin is scheme, host and port; the scheme's default port may be
--- omitted. The id uses sha256, because some builds of Postgres refuse md5. A backslash must be doubled in text that is cast to bytea.
+-- The id of the endpoint for callbacks. All callbacks of a client to one origin have the same endpoint. An origin is scheme, host and
+-- port; the scheme's default port may be omitted. The id uses sha256, because some builds of Postgres refuse md5. A backslash must be
+-- doubled in text that is cast to bytea.
 -- +goose StatementBegin
 CREATE FUNCTION callback_endpoint(client uuid, url text) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT encode(substring(sha256(replace(client::text || regexp_replace(lower(coalesce(substring(url FROM '^[^:]+://[^/?#]+'), url)),

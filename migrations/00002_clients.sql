@@ -6,9 +6,9 @@ CREATE TABLE clients (
   name       text CONSTRAINT clients_name_length CHECK (length(name) BETWEEN 1 AND 100) -- given by operators
 );
 
--- Erasures of clients with all their data. Rows are never removed: a row proves the erasure, and refuse_erased uses it to refuse new rows
--- of the client. since is the transaction in which the step began. The step continues after position and position_job. removed and
--- remaining count rows by table.
+-- Erasures of clients with all their data. Rows are never removed: they prove the erasure, and refuse_erased needs them. `since` is the
+-- transaction in which the current step began. The step continues after position and position_job. removed and remaining count rows by
+-- table.
 CREATE TABLE erasures (
   erasure_id    uuid PRIMARY KEY,
   client_id     uuid NOT NULL CONSTRAINT erasures_one_of_a_client UNIQUE,
@@ -33,8 +33,8 @@ CREATE TABLE erasures (
 CREATE INDEX erasures_open ON erasures (erasure_id) WHERE finished_at IS NULL;
 
 -- Refuses new rows of erased clients. Submissions do not need the check: they need an API key, and the transaction that stores the erasure
--- revokes the client's keys. Each statement sees every erasure that was committed before it began. No new row can appear once every
--- transaction that was running at that commit has ended.
+-- revokes the client's keys. Each statement sees every erasure that was committed before it began. So only transactions that were running
+-- when the erasure was committed can still add rows.
 -- +goose StatementBegin
 CREATE FUNCTION refuse_erased() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
