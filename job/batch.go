@@ -19,7 +19,7 @@ type BatchRequest struct {
 	RequestID  string
 	ReceivedAt time.Time
 	Items      []ItemRequest
-	Unlisted   int // number of violations that Items does not list; the batch is refused if it is not 0
+	Unlisted   int // number of further violations, which Items does not list; if there are any, the batch is refused
 
 	IdempotencyKey string
 	Hash           [32]byte // hash of the canonical request without the idempotency key
@@ -28,8 +28,8 @@ type BatchRequest struct {
 	Language      string
 }
 
-// Warnings returns the warnings of items without violations. Their pointers are relative to the whole request. If there are more than
-// MaxViolations, the last warning says how many were left out.
+// Warnings returns the warnings of items without violations. Their pointers refer to the whole batch request. If there are more than
+// MaxViolations warnings, the last one says how many are omitted.
 func (r BatchRequest) Warnings() (warnings []Violation) {
 	more := 0
 	for i, item := range r.Items {
@@ -73,9 +73,9 @@ type Batch struct {
 	Language      string
 	RequestID     string
 	Items         []BatchItem // items in the order of the request; they never change
-	Unread        int         // number of items that the store counted but did not load
+	Unread        int         // number of items that the store did not load into Items
 	Counts        map[State]int
-	Outcome       *BatchOutcome // nil until all jobs are final for the first time
+	Outcome       *BatchOutcome // nil until all jobs are final; later retries do not change it
 }
 
 // Unfinished reports whether the batch has an unfinished job.
@@ -105,8 +105,7 @@ type BatchSubmission struct {
 	Committed      func() // called after the commit, once for the whole batch
 }
 
-// BatchOutcome is the outcome of a batch. It is fixed when all its jobs are final for the first time, and never changes (draft section
-// 4.2).
+// BatchOutcome is the outcome of a batch. It is set once all jobs are final. Later retries do not change it (draft section 4.2).
 type BatchOutcome struct {
 	Status      Status
 	CompletedAt time.Time
@@ -189,12 +188,12 @@ func (b *Batch) Status() Status {
 // BatchPath returns the path of a batch.
 func BatchPath(id ID) string { return "/v1/batches/" + id.String() }
 
-// ItemInstance returns the path of a batch item without a job: the batch's path and the item's index in the request.
+// ItemInstance returns the URI reference of a refused item: the batch's path with the item's index in the request.
 func ItemInstance(batch ID, index int) string {
 	return BatchPath(batch) + "#/jobs/" + strconv.Itoa(index)
 }
 
-// BatchDocument builds the draft's document of a batch (draft section 7).
+// BatchDocument returns the outcome document of a batch (draft section 7).
 func (l Links) BatchDocument(b *Batch) Document {
 	d := Document{
 		Instance: l.At(BatchPath(b.ID)), JobID: b.ID, JobStatus: b.Status(),
@@ -233,7 +232,7 @@ type batchText struct {
 	succeededItems             counted
 	failedItems, canceledItems counted
 	all                        string // if every failed item is listed
-	some                       string // format with the numbers of listed and of failed items
+	some                       string // format string; its arguments are the numbers of listed and of failed items
 	refused                    string // detail of a refused item; "" means the stored detail
 }
 

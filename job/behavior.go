@@ -19,7 +19,7 @@ func AllKinds() []Kind { return append(Kinds(), Custom) }
 const (
 	DefaultBehaviorSteps  = 10
 	MaxBehaviorSteps      = 100
-	MaxPlannedAttempt     = 101 // the first attempt and 100 retries, the maximum of FORGERUN_MAX_RETRIES
+	MaxPlannedAttempt     = 101 // 1 + the largest allowed FORGERUN_MAX_RETRIES
 	MaxExtensions         = 20
 	MaxExtensionBytes     = 2 * kib // bytes of the extension members of one problem
 	MaxPlannedText        = 1000    // characters of a title, a detail or a type
@@ -29,12 +29,12 @@ const (
 	defaultBehaviorResult = 1 * kib
 )
 
-// Behavior is the behavior of a CUSTOM job. The zero Behavior succeeds at once. It is stored with the definition.
+// Behavior is the behavior of a CUSTOM job. The zero Behavior succeeds at once.
 type Behavior struct {
 	Seed        *int64           `json:"seed,omitempty"` // nil: the time of the request
 	Duration    time.Duration    `json:"duration,omitempty"`
 	Jitter      time.Duration    `json:"jitter,omitempty"`   // maximum deviation of an attempt's duration
-	BeginAt     float64          `json:"begin_at,omitempty"` // share of the duration that counts as done at the beginning of an attempt
+	BeginAt     float64          `json:"begin_at,omitempty"` // fraction of the work that is already done when an attempt begins
 	Steps       int              `json:"steps,omitempty"`    // progress steps; 0 means DefaultBehaviorSteps
 	Failures    []PlannedFailure `json:"failures,omitempty"`
 	Result      PlannedResult    `json:"result,omitzero"`
@@ -51,7 +51,8 @@ type PlannedFailure struct {
 	Problem  PlannedProblem `json:"problem,omitzero"`
 }
 
-// PlannedProblem is the content of a planned failure's outcome document. Zero members default to the values of the reason CustomFailed.
+// PlannedProblem is the content of a planned failure's outcome document. Members that are not set have the values of the reason
+// CustomFailed.
 type PlannedProblem struct {
 	Type       string          `json:"type,omitempty"`
 	Title      string          `json:"title,omitempty"`
@@ -59,7 +60,7 @@ type PlannedProblem struct {
 	Detail     string          `json:"detail,omitempty"`
 	Code       Code            `json:"code,omitempty"`
 	Retryable  *bool           `json:"retryable,omitempty"`   // nil: true
-	RetryAfter int             `json:"retry_after,omitempty"` // seconds; 0: the backoff
+	RetryAfter int             `json:"retry_after,omitempty"` // seconds; 0: the usual wait before a retry
 	Stage      Stage           `json:"stage,omitempty"`
 	Extensions json.RawMessage `json:"extensions,omitempty"` // JSON object of further members
 }
@@ -145,7 +146,7 @@ func plannedFor(failures []PlannedFailure, attempt int) *PlannedFailure {
 	return nil
 }
 
-// StepsTotal returns the number of progress steps, or the default.
+// StepsTotal returns the number of progress steps.
 func (b *Behavior) StepsTotal() int { return cmp.Or(b.Steps, DefaultBehaviorSteps) }
 
 // ResultSize returns the size of the result in bytes.
@@ -160,7 +161,7 @@ func (b *Behavior) ResultSize() int {
 }
 
 // Timeline is the course of one attempt of a CUSTOM job. It depends only on the definition and the attempt, so it is the same on every
-// worker. Its times are not scaled.
+// worker. The time scale is not applied to its times.
 type Timeline struct {
 	Duration time.Duration   // duration with jitter; progress is spread over it
 	End      time.Duration   // end of the attempt; before Duration if it fails earlier
@@ -168,8 +169,8 @@ type Timeline struct {
 	Events   []PlannedEvent  // events in the order of their times, none after End
 }
 
-// Timeline returns the course of an attempt of a CUSTOM job. If the jitter makes the attempt end before an event, the event is emitted at
-// the end.
+// Timeline returns the course of an attempt of a CUSTOM job. If jitter shortens the attempt, events that were planned for later are
+// emitted at its end.
 func (d Definition) Timeline(attempt int) Timeline {
 	b := d.Behavior
 	t := Timeline{Duration: b.Duration, Failure: b.FailureOf(attempt)}
@@ -215,7 +216,7 @@ func (h Held) FailAsPlanned(p *PlannedFailure, b Backoff, random float64) Finish
 }
 
 // RetryWait returns the wait between j's current attempt, which failed, and the next one. A planned retry_after counts from the end of the
-// attempt (draft section 3.7). So a later retry waits only for the remaining time.
+// attempt (draft section 3.7). So a manual retry waits only for the rest of that time.
 func (j *Job) RetryWait(now time.Time, b Backoff, random float64) time.Duration {
 	if j.Failure != nil && j.Failure.Reason == CustomFailed && j.FinishedAt != nil {
 		if p := j.Definition.FailureOf(j.Attempt); p != nil && p.Problem.RetryAfter > 0 {

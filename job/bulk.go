@@ -29,7 +29,7 @@ const (
 // BulkActions lists all actions.
 var BulkActions = []BulkAction{BulkRetry, BulkCancel, BulkDelete}
 
-// BulkFilter selects the jobs that match all its set members. It is stored and shown unchanged.
+// BulkFilter selects the jobs that match all its set members.
 type BulkFilter struct {
 	All           bool   `json:"all,omitempty"` // selects all jobs; excludes all other members
 	State         State  `json:"state,omitempty"`
@@ -47,8 +47,8 @@ type BulkFilter struct {
 // Names reports whether any member of the filter is set.
 func (f BulkFilter) Names() bool { return f != BulkFilter{} }
 
-// BulkOwner is a client, or the operators if ClientID is zero. Only operators can change jobs of all clients. They can also see and abort
-// clients' operations.
+// BulkOwner is the owner of a bulk operation: a client, or the operators if ClientID is zero. Only operators can change jobs of all
+// clients. They can also see and abort clients' operations.
 type BulkOwner struct {
 	ClientID ID
 	Operator string
@@ -69,7 +69,7 @@ type BulkRequest struct {
 	Filter    BulkFilter
 	DryRun    bool
 	Rate      int  // items per second
-	Override  bool // an operator's retry, regardless of retryability and max_attempts
+	Override  bool // operators only: also retry jobs that are not retryable or have no attempts left
 	RequestID string
 }
 
@@ -119,7 +119,7 @@ func (b *Bulk) State() BulkState {
 	}
 }
 
-// JobsOf returns the client of the operation's jobs, or zero for the jobs of all clients.
+// JobsOf returns the client to which the operation's jobs belong; zero for jobs of all clients.
 func (b *Bulk) JobsOf() ID {
 	if b.Owner.ClientID.IsZero() {
 		return b.Filter.ClientID
@@ -130,7 +130,7 @@ func (b *Bulk) JobsOf() ID {
 // BulkResult is the result of an item.
 type BulkResult string
 
-// Results of items. The last three mean that the job was changed, was left as it is, or could not be changed.
+// Results of items. ItemSucceeded: the job was changed. ItemSkipped: it was left as it is. ItemFailed: it could not be changed.
 const (
 	ItemPending   BulkResult = "PENDING"
 	ItemSucceeded BulkResult = "SUCCEEDED"
@@ -150,7 +150,7 @@ type BulkItem struct {
 	Job      *Job // current job without Params; nil if it is deleted, and always nil in lists
 
 	Result BulkResult
-	Code   Code   // error code of a FAILED item, or of a SKIPPED item if the reason has a code
+	Code   Code   // error code of a FAILED or SKIPPED item; may be ""
 	Detail string // English text
 	At     *time.Time
 }
@@ -170,7 +170,7 @@ const (
 	itemNotFinal = "The job has not ended."
 )
 
-// Left reports whether the operation leaves the job unchanged. If so, the returned item has its result.
+// Left reports whether the operation leaves the job unchanged. If so, it also returns the item with the result.
 func (b *Bulk) Left(i BulkItem) (BulkItem, bool) {
 	var refusal error
 	switch j := i.Job; {
@@ -195,19 +195,19 @@ func (b *Bulk) Left(i BulkItem) (BulkItem, bool) {
 type ItemRetry struct {
 	Item  BulkItem
 	Wait  time.Duration
-	Lease ID // lease that provides the headroom for the retry
+	Lease ID // lease that reserves capacity for the retry
 }
 
 // BulkCount is the result of a dry run.
 type BulkCount struct {
 	Count   int
-	More    bool // not all jobs were read, or there are more than MaxBulkItems
+	More    bool // not all jobs were read, or more than MaxBulkItems match
 	Changes int  // how many jobs the operation would change
 	Left    []BulkReason
 	Sample  []*Job
 }
 
-// BulkReason is the number of jobs that an operation skips for the same reason.
+// BulkReason is a reason to skip jobs, with the number of these jobs.
 type BulkReason struct {
 	Result BulkResult `json:"result"`
 	Code   *Code      `json:"code"`

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Task says that a job's attempt may be due: "check job J, attempt N". It is only a hint: the database decides. Dispatch counts
-// how often the attempt returned to QUEUED. Each time, the attempt gets a task with a new id.
+// Task tells a worker to check whether an attempt of a job is due. The database decides whether the attempt may start. Dispatch counts how
+// often the attempt returned to QUEUED, so that each return gets a task with a new id.
 type Task struct {
 	JobID    ID
 	Attempt  int
@@ -27,7 +27,7 @@ type Task struct {
 // TaskFailed reports that the work was done and failed, and that the failure is recorded. The queue counts the task as failed.
 type TaskFailed struct {
 	Text string
-	// Again is the wait before the task is handled again, by the machine's clock. If it is 0, the task is archived with Text.
+	// Again is the time until the queue handles the task again, by the machine's clock. If it is 0, the queue archives the task with Text.
 	Again time.Duration
 }
 
@@ -42,7 +42,7 @@ func (e *TaskEarly) Error() string { return "the task is not due yet" }
 // ErrTaskStale reports that there is nothing to do for a task. The queue forgets it.
 var ErrTaskStale = errors.New("the task has nothing left to do")
 
-// DeliveryTask says that a delivery may be due: "check delivery D". It is only a hint: the database decides.
+// DeliveryTask tells a deliverer to check whether a delivery is due. The database decides whether it is sent.
 type DeliveryTask struct {
 	ID       ID
 	ClientID ID
@@ -50,8 +50,8 @@ type DeliveryTask struct {
 	At       time.Time // earliest time of the delivery; zero means immediately
 }
 
-// ClaimID names a claim of an attempt. Every write of the holder contains it. The fence increases with each claim, so writes of an old
-// holder have no effect.
+// ClaimID identifies one claim of an attempt. The worker sends it with every write. Fence increases with each claim, so writes with an
+// older fence have no effect.
 type ClaimID struct {
 	JobID   ID
 	Attempt int
@@ -62,8 +62,8 @@ type ClaimID struct {
 type Claim struct {
 	ClaimID
 	Job        Job
-	QueuedAt   time.Time // when the job entered QUEUED; Job.UpdatedAt is when it left QUEUED
-	WasCreated bool      // the worker claimed a CREATED job that the scheduler had not queued yet; the claim records QUEUED as well
+	QueuedAt   time.Time // when the job entered QUEUED
+	WasCreated bool      // the job was still CREATED, so the claim also records QUEUED
 }
 
 // NotClaimed is the reason why a claim got no job. If no member is set, the task is stale and is dropped.
@@ -71,9 +71,10 @@ type NotClaimed struct {
 	// StillWaiting is set if the attempt is not due yet, because of an early task or a skewed clock.
 	StillWaiting bool
 	Wait         time.Duration
-	// Throttled is set if the client is at its limit of ASSIGNED and RUNNING jobs. The task is dropped; another one will follow.
+	// Throttled is set if the client is at its limit of ASSIGNED and RUNNING jobs. The task is dropped. The job gets a new task when it may
+	// run.
 	Throttled bool
-	// Paused is set if the job's kind or client is paused. The task is dropped; another one will follow.
+	// Paused is set if the job's kind or client is paused. The task is dropped. The job gets a new task when it may run.
 	Paused bool
 	// Stopped is set if everything is paused, or an operator has drained this worker.
 	Stopped bool
@@ -83,7 +84,7 @@ type NotClaimed struct {
 	Unknown bool
 }
 
-// Held is what the database says about a claimed, unfinished job.
+// Held is the state of a claimed, unfinished job in the database.
 type Held struct {
 	ClaimID
 	ClientID      ID
@@ -110,7 +111,7 @@ type Finish struct {
 	Exhausted bool
 	// Emit adds the event event.emitted before the final event.
 	Emit *Emission
-	// EndedAt is when the work ended by a test bed's clock, which may jump before the end is stored. Nil means now. Without a test bed,
+	// EndedAt is the end of the work by a test bed's clock. The clock may jump before the end is stored. Nil means now. Without a test bed,
 	// EndedAt is ignored.
 	EndedAt *time.Time
 }
@@ -124,7 +125,7 @@ type Finished struct {
 	WorkKind Kind
 	Duration time.Duration
 	Next     *Task // task of the automatic retry
-	// Resumed are the tasks of jobs that are no longer throttled.
+	// Resumed are tasks of the client's other jobs, which are no longer throttled.
 	Resumed []Task
 }
 
@@ -171,7 +172,7 @@ type Load struct {
 	Queued int // part of Active
 }
 
-// Plus returns the sum of both loads, or the difference if sign is -1.
+// Plus returns the sum of both loads. If sign is -1, it returns l minus other.
 func (l Load) Plus(other Load, sign int) Load {
 	return Load{Active: l.Active + sign*other.Active, Queued: l.Queued + sign*other.Queued}
 }
@@ -189,8 +190,8 @@ func (l Load) Max(other Load) Load {
 // Within reports whether each number of l is at most that of other.
 func (l Load) Within(other Load) bool { return l.Active <= other.Active && l.Queued <= other.Queued }
 
-// Fail ends the attempt as FAILED. With auto_retry, a retryable failure queues the next attempt in the same commit, to run after the
-// backoff. random, from 0 to 1, determines the jitter.
+// Fail ends the attempt as FAILED. If the job has auto_retry and the failure is retryable, the next attempt is queued in the same commit.
+// It runs after the backoff. random, from 0 to 1, determines the jitter.
 func (h Held) Fail(reason Reason, b Backoff, random float64) Finish {
 	b = h.Retry.backoff(b)
 	return h.end(NewFailure(reason, h.Attempt, b), b.Wait(h.Attempt, random))
@@ -204,14 +205,14 @@ func (h Held) end(failure *Failure, wait time.Duration) Finish {
 	return f
 }
 
-// Notification returns the notification of the attempt's end. The receiver finds all events of the commit in the database.
+// Notification returns the notification of the attempt's end.
 func (f Finished) Notification() Notification {
 	return Notification{ClientID: f.ClientID, JobID: f.JobID, Attempt: f.Attempt, Ended: true}
 }
 
 // Backlog is the work of the whole system and the workers for it, counted at one moment (section 16).
 type Backlog struct {
-	// Jobs counts unfinished jobs by state, up to a limit for each state.
+	// Jobs is the number of unfinished jobs in each state. Counting stops at a limit.
 	Jobs map[State]int
 	// OldestDue is how long the oldest waiting job has been due, or 0 if no job waits.
 	OldestDue time.Duration

@@ -53,13 +53,13 @@ type KeyIssue string
 
 // Actions that create keys.
 const (
-	KeyCreated KeyIssue = "CREATED" // because the client had no usable key
+	KeyCreated KeyIssue = "CREATED"
 	KeyRenewed KeyIssue = "RENEWED"
 	KeyRotated KeyIssue = "ROTATED"
 )
 
 // IssuedKey is the response to creating or renewing a key. Secret is the whole key, which is shown only once. It is "" if an existing key
-// was found instead.
+// is returned instead of a new one.
 type IssuedKey struct {
 	APIKey
 	Secret string
@@ -90,7 +90,7 @@ type Allowance struct {
 
 type keyOfChanges struct{}
 
-// WithKey returns a context for the requests of an API key. Once the key is revoked or expired, the store refuses changes and event-stream
+// WithKey returns a context for the requests of an API key. If the key is revoked or expires, the store refuses writes and event-stream
 // reads with this context.
 func WithKey(ctx context.Context, keyID string) context.Context {
 	return context.WithValue(ctx, keyOfChanges{}, keyID)
@@ -134,7 +134,7 @@ type ErasureRequest struct {
 	RequestID string
 }
 
-// Erasure is the erasure of a client. Of the client's data, it keeps only the id.
+// Erasure is the erasure of a client. It contains no data of the client except the id.
 type Erasure struct {
 	ID         ID
 	ClientID   ID
@@ -151,7 +151,7 @@ type Erasure struct {
 	Removed     map[string]int // rows by table
 	Remaining   map[string]int // rows by table, counted after the removal
 
-	Record string // text that SHA256 hashes: canonical JSON (RFC 8785); "" until the erasure is done
+	Record string // the record as canonical JSON (RFC 8785), which SHA256 hashes; "" until the erasure is done
 	SHA256 []byte
 }
 
@@ -170,7 +170,7 @@ func (e *Erasure) State() ErasureState {
 func (e *Erasure) Finish(at time.Time) error {
 	e.FinishedAt = &at
 	e.Removed, e.Remaining = ofAllTables(e.Removed), ofAllTables(e.Remaining)
-	// json.Encoder writes canonical JSON here, since all numbers are integers and all strings are printable. It sorts map members and escapes
+	// All numbers here are integers and all strings are printable, so json.Encoder writes canonical JSON. It sorts map members and escapes
 	// characters as RFC 8785 requires.
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -199,7 +199,7 @@ func ofAllTables(counts map[string]int) map[string]int {
 // ErasureStep is the result of a part of an erasure.
 type ErasureStep struct {
 	Erasure    *Erasure // state after the part
-	Progress   bool     // false if the erasure must wait for something else
+	Progress   bool     // false if the erasure must wait, for example until older transactions have ended
 	Unfinished []ID     // jobs to cancel
 	Tasks      []Task   // tasks of removed jobs
 	Deliveries []ID     // removed deliveries that may have a task

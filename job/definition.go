@@ -29,7 +29,7 @@ func (t Type) Valid() bool { return t == Execute || t == Deferred || t == EmitEv
 type Emission struct {
 	Name string          `json:"name"`
 	Data json.RawMessage `json:"data,omitempty"`
-	At   *time.Time      `json:"-"` // planned time by the clock of a test bed, see Finish.EndedAt
+	At   *time.Time      `json:"-"` // planned time by a test bed's clock
 }
 
 // Definition describes the work of a job. It is made when the job is accepted, and never changes.
@@ -111,8 +111,8 @@ func (d *Definition) setEmission(t Type, emit *Emission) {
 	}
 }
 
-// FailProbability is the chance that draw picks a failing kind. All matching kinds have equal chances. An EMIT_EVENT job gets a kind that
-// succeeds quickly.
+// draw chooses a work kind. With probability FailProbability it chooses a failing kind. All failing kinds have the same chance, and so
+// have all others. An EMIT_EVENT job gets a kind that succeeds quickly.
 func (c Catalogue) draw(t Type, seed int64) Kind {
 	if t == EmitEvent && slices.Contains(c.Kinds, SuccessFast) {
 		return SuccessFast
@@ -163,12 +163,12 @@ func (d Definition) Validate() error {
 	return nil
 }
 
-// WeightUnit is the unit of weight, in bytes.
+// WeightUnit is the number of bytes in a unit of weight. Weight counts toward a client's daily storage limit.
 const WeightUnit = 16 * kib
 
-// Weight returns how much larger a job is than an ordinary one, in units. The first unit of the params and of the result is free. The
-// planned events of a CUSTOM job count once per attempt. The deliveries of state changes add about half a unit per receiver during a job's
-// life.
+// Weight returns by how much the job's storage exceeds the storage of an ordinary job, in units. One unit of params and one unit of result
+// are free. The planned events of a CUSTOM job count once per attempt. Each receiver adds half a unit, for the deliveries of state
+// changes.
 func (j *Job) Weight(receivers int) int {
 	d := j.Definition
 	weight := units(len(j.Params)) - 1 + units(d.PayloadSize) - 1 + receivers/2
@@ -183,7 +183,7 @@ func (j *Job) Weight(receivers int) int {
 	return weight
 }
 
-// A receiver's response of at most this size, in bytes, has no weight.
+// A receiver's response of at most this size, in bytes, has weight 0.
 const smallResponse = 1 * kib
 
 // Weight returns the weight of the receiver's response, in units.

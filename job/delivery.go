@@ -26,7 +26,7 @@ func (s DeliveryState) Valid() bool { return slices.Contains(DeliveryStates, s) 
 type Delivery struct {
 	ID        ID
 	ClientID  ID
-	Endpoint  ID     // id of the webhook, or of the callback's origin; endpoints share the sending capacity
+	Endpoint  ID     // id of the webhook, or of the callback's origin; sending capacity is divided among endpoints
 	WebhookID ID     // zero for a callback
 	URL       string // URL of a callback; "" for a webhook
 	JobID     ID     // zero for an event without a job
@@ -65,12 +65,12 @@ const MaxStoredBody = 8 << 10
 // SendError is the class of an attempt's error.
 type SendError string
 
-// Classes of errors. The last two end a delivery without an attempt.
+// Classes of errors. WEBHOOK_DISABLED and WEBHOOK_DELETED end a delivery without an attempt.
 const (
 	SendTimeout     SendError = "TIMEOUT"           // no complete response within the time limit
 	SendRefused     SendError = "CONNECTION_FAILED" // no connection to the host or port
 	SendReset       SendError = "CONNECTION_LOST"   // closed or reset before the response was complete
-	SendDNS         SendError = "NAME_NOT_RESOLVED" // the host has no address, or a forbidden one
+	SendDNS         SendError = "NAME_NOT_RESOLVED" // the host has no address, or a forbidden one (not public)
 	SendTLS         SendError = "TLS_FAILED"
 	SendForbidden   SendError = "ADDRESS_FORBIDDEN" // forbidden address in the URL
 	SendRedirect    SendError = "REDIRECT"          // 3xx: redirects are not followed
@@ -168,9 +168,9 @@ const maxInternalAge = 3 * 24 * time.Hour
 
 // Next returns the state of the claimed delivery d after one more attempt, and the wait before the next one.
 //
-// The wait is a random time between half of the exponential backoff and all of it. After a timeout or a 429 the backoff is doubled, up to
-// its maximum. If the receiver sent Retry-After, the wait is that, limited to between one and two times the backoff. Internal errors do
-// not count as tries; they end a delivery only when it is older than maxInternalAge.
+// The wait is random, between 50 % and 100 % of the exponential backoff. After a timeout or a 429 the backoff is doubled, up to its
+// maximum. If the receiver sent Retry-After, the wait is that time, but at least one and at most two times the backoff. Internal errors do
+// not count as tries. They end a delivery only if it is older than maxInternalAge.
 func (p DeliveryPolicy) Next(d *Delivery, s Sent, random float64) (DeliveryState, time.Duration) {
 	try := d.Tries + 1
 	switch s.Attempt.Error {

@@ -60,7 +60,7 @@ type CodeSpec struct {
 	Action string // what the caller can do
 }
 
-// Codes is the table of section 14, in the same order, followed by the additional codes.
+// Codes lists the error codes of section 14 in the same order, and then the additional codes.
 var Codes = []CodeSpec{
 	{CodeMalformed, 400, "request-malformed", "Malformed request", "Correct the request; compare it with the schema."},
 	{CodeUnsupportedMediaType, 415, "unsupported-media-type", "Unsupported media type", "Send the body as application/json."},
@@ -182,15 +182,15 @@ func Invalid(violations ...Violation) *Error {
 	return &Error{Code: CodeValidationFailed, Detail: WithFirst("The request has invalid values.", violations), Violations: violations}
 }
 
-// ErrStale refuses a late write: the job no longer has the given attempt and fence. The worker must stop, and must not write or
+// ErrStale is returned for a late write: the job no longer has the given attempt and fence. The worker must stop, and must not write or
 // publish anything else.
 var ErrStale = errors.New("the claim is no longer current")
 
 // ErrWorkerDead is returned to a worker with an ended lease.
 var ErrWorkerDead = errors.New("the worker's lease has ended")
 
-// ErrUnproven is returned if a webhook's receiver must first prove that it wants events. The store has changed nothing. The caller
-// challenges the receiver, outside of any transaction, and repeats the request with the proof.
+// ErrUnproven means that a webhook's receiver has not confirmed that it wants events. The store has changed nothing. The caller asks the
+// receiver for confirmation, outside of any transaction, and repeats the request with the proof.
 var ErrUnproven = errors.New("the receiver has not confirmed that it wants events")
 
 // MaxDetailBytes limits the detail of an error for the client.
@@ -216,7 +216,6 @@ func PlainText(text string, limit int) string {
 	return plain[:cut] + dots[:min(len(dots), limit)]
 }
 
-// maxPlaceBytes limits the pointer or parameter name in a detail.
 const maxPlaceBytes = 100
 
 // WithFirst returns the detail of an error: an introduction, the first violation, and the number of further violations. It is at most

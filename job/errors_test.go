@@ -68,7 +68,6 @@ func TestCodes(t *testing.T) {
 	require.Equal(t, job.CodeInternal.Spec(), job.Code("RFA_UNHEARD_OF").Spec())
 }
 
-// Codes and reasons must not share a problem type.
 // Promise: draft 6.1, 10.3
 func TestProblemTypesAreUnique(t *testing.T) {
 	t.Parallel()

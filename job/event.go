@@ -40,11 +40,11 @@ type Event struct {
 	Data    json.RawMessage // always has work_kind, duration_ms and expected_outcome
 }
 
-// Position is a position in a client's events, which are ordered by transaction, then by job, then by sequence. An event without a job is
-// ordered by its own id. The zero Position comes first.
+// Position is the place of an event among a client's events. They are ordered by Tx, then by ID, then by Seq. ID is the job's id, or the
+// event's id for an event without a job. The zero Position comes first.
 //
-// Tx is the id of the transaction that wrote the event, but at least the Tx of the job's previous event. So a job's events keep their
-// order.
+// Tx is the id of the transaction that wrote the event, but never lower than the Tx of the job's previous event. So a job's events keep
+// their order.
 type Position struct {
 	Tx  uint64
 	ID  ID
@@ -77,11 +77,11 @@ type Log struct {
 type Feed struct {
 	Events []Occurrence
 	More   bool // further events can be read now
-	// Held is set if more events are committed, but a pending transaction may still add earlier ones.
+	// Held is set if later events exist but must wait: a running transaction may still add earlier ones.
 	Held bool
 }
 
-// Notification announces a change of a job. It may get lost, like a task, so receivers read the database.
+// Notification announces a change of a job. It may get lost, so receivers also read the database.
 type Notification struct {
 	ClientID, JobID ID
 	Attempt         int       // attempt that Progress is about

@@ -21,7 +21,7 @@ const (
 	CustomFailed        Reason = "custom-failure"
 )
 
-// Stage is the pipeline step of a failure (draft section 3.8, table 3).
+// Stage is the processing step in which an attempt failed (draft section 3.8, table 3).
 type Stage string
 
 // Stages of the draft's table 3.
@@ -42,7 +42,7 @@ type StageSpec struct {
 	About string
 }
 
-// Stages documents all stages, as draft section 3.8 requires of a server.
+// Stages documents all stages. Draft section 3.8 requires this documentation of a server.
 var Stages = []StageSpec{
 	{StageValidation, "The input was invalid. The input of a batch item is checked at submission, that of a job right after its start."},
 	{StageAuthorization, "The job lacked permission for its work. No predefined work kind fails at this stage."},
@@ -108,8 +108,7 @@ type Failure struct {
 	Detail     string // English text
 }
 
-// In returns the detail in the given language. The English detail is stored with the attempt. Other languages have one fixed text per
-// reason.
+// In returns the detail in the given language. Languages other than English have one fixed text per reason.
 func (f *Failure) In(language string) string {
 	if t, ok := translations[language][f.Reason]; ok {
 		return t.detail

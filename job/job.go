@@ -1,8 +1,7 @@
-// Package job contains the domain types of ForgeRun, such as jobs, work kinds, attempts, events and failures. It also has the errors of
-// all other packages.
+// Package job contains the domain types of ForgeRun, such as jobs, work kinds, attempts, events and failures. It also defines the errors
+// that the other packages return.
 //
-// It imports only the standard library. It reads no clock and uses no random source; time and random numbers are arguments. It must not
-// depend on a database, a queue or HTTP.
+// It imports only the standard library. It reads no clock and uses no random source; time and random numbers are arguments.
 package job
 
 import (
@@ -74,7 +73,7 @@ const (
 	WaitingScheduled   WaitingReason = "SCHEDULED"    // for its execution_at
 	WaitingBackoff     WaitingReason = "BACKOFF"      // for the end of the wait between attempts
 	WaitingPaused      WaitingReason = "PAUSED"       // for an operator's pause of its kind, its client or everything
-	WaitingClientLimit WaitingReason = "CLIENT_LIMIT" // for the end of another job of its client
+	WaitingClientLimit WaitingReason = "CLIENT_LIMIT" // its client already runs its maximum number of jobs
 	WaitingNoWorkers   WaitingReason = "NO_WORKERS"   // no worker is alive
 	WaitingQueue       WaitingReason = "QUEUE"        // for a free worker
 )
@@ -98,8 +97,8 @@ func (r WaitingReason) Text() string {
 	return ""
 }
 
-// ThrottledUntil is a time that never comes. It is the RunAt of QUEUED jobs while their client is at its limit of running jobs. Later the
-// jobs get their old time back.
+// ThrottledUntil is a time that never comes. QUEUED jobs have it as RunAt while their client is at its limit of running jobs. Afterwards
+// they get their previous RunAt back.
 var ThrottledUntil = time.Date(2200, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // Throttled reports whether j waits until its client runs fewer jobs.
@@ -125,8 +124,8 @@ func (j *Job) WaitingFor(now time.Time, workers int) WaitingReason {
 	}
 }
 
-// EstimatedCompletion adds the scaled duration of the job's work to its start. Nothing else is considered. It returns nil unless the job
-// is RUNNING or CREATED.
+// EstimatedCompletion returns the start of a RUNNING job plus its scaled duration. For a CREATED job, the start is RunAt. In other states
+// it returns nil.
 func (j *Job) EstimatedCompletion(scale float64) *time.Time {
 	if j.Definition == nil {
 		return nil
@@ -147,8 +146,8 @@ func (j *Job) EstimatedCompletion(scale float64) *time.Time {
 // CanRetry reports whether /retry would queue the job again (section 11).
 func (j *Job) CanRetry() bool { return j.RefusalOfRetry() == nil }
 
-// RefusalOfRetry returns why a job cannot be retried, or nil if it can. Only jobs with a retryable failure can be retried (job management
-// patterns, retry API).
+// RefusalOfRetry returns why a job cannot be retried, or nil if it can. A job can be retried if its failure is retryable and it has
+// attempts left (job management patterns, retry API).
 func (j *Job) RefusalOfRetry() error {
 	switch err := j.RefusalOfAnyRetry(); {
 	case err != nil:
@@ -176,7 +175,7 @@ func RefusalOfDelete(s State) *Error {
 	return Errorf(CodeConflict, "The job is %s; only a job that is SUCCEEDED, FAILED or CANCELED can be deleted.", s)
 }
 
-// ErrCountsInBatch is returned for the deletion of a final job in an incomplete batch.
+// ErrCountsInBatch is returned if a job is deleted before its batch is complete, because the batch's outcome needs the job.
 var ErrCountsInBatch = Errorf(CodeConflict, "The job belongs to a batch that is not complete. "+
 	"Delete it after the batch completes, or cancel the batch first.")
 
@@ -244,8 +243,8 @@ type Submission struct {
 	Job            Job
 	IdempotencyKey string   // "" if there is none; scoped to the client
 	RequestHash    [32]byte // hash of the canonical request without the idempotency key
-	// Committed, if not nil, is called once the job is durable. A process makes these calls in the order of the jobs' created_at. It must
-	// not block. It is not called for a replay, or if the outcome of the commit is unknown.
+	// Committed, if not nil, is called once the job is durable. Within a process, the calls are made in the order of the jobs' created_at. It
+	// must not block. It is not called for a replay, or if it is unknown whether the commit succeeded.
 	Committed func(Receipt)
 }
 
@@ -260,7 +259,7 @@ type Receipt struct {
 // Canceling is a cancel of an unfinished job.
 type Canceling struct {
 	Change Change
-	Before *Job // only identity, batch, state, start, definition, callback and trace are set
+	Before *Job // the job before the cancel; only identity, batch, state, start, definition, callback and trace are set
 }
 
 // Change is the result of a cancel or a retry, with the current state of the job.

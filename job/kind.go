@@ -55,7 +55,7 @@ type KindSpec struct {
 
 	// Reason is the failure, "" for kinds that do not fail.
 	Reason Reason
-	// SucceedsOnAttempt is the first successful attempt of a kind with ShouldFail; 0 if every attempt fails.
+	// SucceedsOnAttempt is the first attempt that succeeds; 0 if ShouldFail is false or every attempt fails.
 	SucceedsOnAttempt int
 }
 

@@ -140,7 +140,6 @@ func TestDefinitionDependsOnTheMomentAlone(t *testing.T) {
 	}
 }
 
-// The draws depend only on fixed seeds, so this test is deterministic.
 // Promise: contract 6a
 // Promise: contract 6d
 func TestDrawFollowsFailProbability(t *testing.T) {

@@ -43,8 +43,8 @@ func StatusOf(s State, failure *Failure) Status {
 	}
 }
 
-// Document is the outcome document of an attempt or a batch (draft sections 3 and 7). It has the members of RFC 9457 and of the draft.
-// Without a failure, its only problem members are Instance and, for a batch, Detail.
+// Document is the outcome document of an attempt or a batch (draft sections 3 and 7). It has the members of RFC 9457 and of the draft. If
+// there is no failure, only two members of RFC 9457 are set: Instance and, for a batch, Detail.
 type Document struct {
 	Type     string `json:"type,omitempty"`
 	Title    string `json:"title,omitempty"`
@@ -62,7 +62,7 @@ type Document struct {
 	ProcessingStage Stage  `json:"processingStage,omitempty"`
 	CorrelationID   string `json:"correlationId,omitempty"`
 
-	// Extension members of this API.
+	// The following members are not in the draft.
 	Attempt  int       `json:"attempt,omitempty"`  // absent in a batch's document
 	Scenario *Scenario `json:"scenario,omitempty"` // absent in a batch's document
 	Language string    `json:"language,omitempty"` // language of Title and Detail, one of Languages; "" without these texts
@@ -72,7 +72,7 @@ type Document struct {
 	extensions json.RawMessage // JSON object of further members, from the planned failure of a CUSTOM job
 }
 
-// MarshalJSON encodes d without escapes for HTML. Escaping is up to the caller.
+// MarshalJSON encodes d without escapes for HTML. The caller must escape the text before putting it into HTML.
 func (d Document) MarshalJSON() ([]byte, error) {
 	type plain Document
 	var buf bytes.Buffer
@@ -117,11 +117,10 @@ func (d Document) Encode() (mediaType string, body []byte, err error) {
 // Links builds outcome documents and their links.
 type Links struct {
 	PublicURL string // base of all addresses, without a trailing slash
-	Absolute  bool   // links begin with PublicURL, as pushed documents need: their receiver cannot resolve a path
+	Absolute  bool   // links begin with PublicURL, because the receiver of a pushed document cannot resolve a path
 	Language  string // negotiated language of all texts (draft F.5); "" means the language of the job's or batch's request
 }
 
-// languageOf returns the language of the texts; requested is the language of the job's or batch's request.
 func (l Links) languageOf(requested string) string {
 	if language := cmp.Or(l.Language, requested); slices.Contains(Languages, language) {
 		return language
@@ -132,8 +131,8 @@ func (l Links) languageOf(requested string) string {
 // ProblemType returns the URI of a problem type, from an error code's slug or a failure's reason.
 func (l Links) ProblemType(slug string) string { return l.PublicURL + "/problems/" + slug }
 
-// At returns the address of a path of the API. It is absolute if Absolute is set or PublicURL has a path. A proxy may remove that path, so
-// a relative address would be ambiguous.
+// At returns the address of a path of the API. It is absolute if Absolute is set or PublicURL has a path. A reverse proxy may remove
+// PublicURL's path, so a relative address would lack it.
 func (l Links) At(path string) string {
 	_, host, _ := strings.Cut(l.PublicURL, "://")
 	if l.Absolute || strings.Contains(host, "/") {

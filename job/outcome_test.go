@@ -70,7 +70,6 @@ func TestDocumentOfAFailure(t *testing.T) {
 	require.Nil(t, links.Document(j.Origin(), a).Scenario)
 }
 
-// Documents follow the draft's rules about members, for each reason and attempt.
 // Promise: draft 3.6, 3.7, 6.7
 func TestDocumentRules(t *testing.T) {
 	t.Parallel()
@@ -171,7 +170,7 @@ func TestEveryDocumentConformsToTheDraft(t *testing.T) {
 		o := sampleJob(t).Origin()
 		o.Language, o.CorrelationID = language, "order-17"
 		for _, s := range job.States {
-			if s != job.Failed { // the failure of an earlier attempt is not shown
+			if s != job.Failed { // only a FAILED attempt has a failure in its document
 				stale := job.NewFailure(job.TimedOut, 1, job.Backoff{})
 				d := links.Document(o, job.Attempt{Number: 1, State: s, FinishedAt: &finishedAt, Failure: stale})
 				require.False(t, d.IsProblem())

@@ -20,11 +20,11 @@ type PauseMode string
 const (
 	// ModePause starts no jobs. Submissions are accepted, and running jobs continue.
 	ModePause PauseMode = "PAUSE"
-	// ModeDrain refuses submissions; accepted jobs run. A drained worker takes no more jobs, but completes its current ones.
+	// ModeDrain refuses submissions; accepted jobs run. With the scope WORKER, the worker takes no new jobs and completes its current ones.
 	ModeDrain PauseMode = "DRAIN"
 )
 
-// MaxPauses limits the pauses, because each claim reads all of them.
+// MaxPauses limits the pauses, because a worker reads all of them whenever it takes a job.
 const MaxPauses = 100
 
 // Pause is an operator's pause.
@@ -44,7 +44,7 @@ type Pauses []Pause
 // Stops reports whether jobs of the kind and client must not start.
 func (p Pauses) Stops(kind Kind, client ID) bool { return p.about(ModePause, kind, client) != nil }
 
-// Reason returns why a job waits. r is the reason that applies without pauses.
+// Reason returns WaitingPaused if the job could run but is paused. Otherwise it returns r.
 func (p Pauses) Reason(r WaitingReason, kind Kind, client ID) WaitingReason {
 	if (r == WaitingQueue || r == WaitingNoWorkers) && p.Stops(kind, client) {
 		return WaitingPaused
@@ -52,7 +52,7 @@ func (p Pauses) Reason(r WaitingReason, kind Kind, client ID) WaitingReason {
 	return r
 }
 
-// Refuses returns the pause that refuses submissions of the kind and client, or nil if there is none.
+// Refuses returns a pause that refuses submissions of the kind and client, or nil if there is none.
 func (p Pauses) Refuses(kind Kind, client ID) *Pause { return p.about(ModeDrain, kind, client) }
 
 func (p Pauses) about(mode PauseMode, kind Kind, client ID) *Pause {
@@ -86,8 +86,8 @@ func (p Pauses) StopsWorker(worker ID) bool {
 	return false
 }
 
-// PausedUntil is a time that never comes. It is the RunAt of QUEUED jobs while their kind or client is paused. The jobs get an earlier
-// time at the end of the pause.
+// PausedUntil is a time that never comes. QUEUED jobs have it as RunAt while their kind or client is paused. After the pause, they get an
+// earlier RunAt.
 var PausedUntil = time.Date(2199, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // Paused reports whether j waits because its kind or client is paused.

@@ -11,8 +11,8 @@ import (
 // response would be many times larger than the request.
 const MaxViolations = 100
 
-// Request is a decoded request for a job. Violations lists the values that decoding refused, so that one response reports all mistakes.
-// Other members do not contain refused values.
+// Request is a decoded request for a job. Violations lists the values that decoding refused. The response reports them together with the
+// violations that Check finds. Other members do not contain refused values.
 type Request struct {
 	ClientID    ID
 	RequestID   string
@@ -36,7 +36,7 @@ type Request struct {
 
 	Violations []Violation
 	Unlisted   int  // number of violations that decoding found but did not list
-	Malformed  bool // a violation is a mistake in the structure, not in a value
+	Malformed  bool // at least one violation is in the structure of the body, not in a value
 
 	// Warnings concern accepted values and have no effect. They depend only on the request, so a repeated request gets the same warnings.
 	Warnings []Violation
@@ -68,8 +68,8 @@ func (r *Request) Emitted(attempts int) (n int) {
 	return n
 }
 
-// Check returns all violations of r under the catalogue c that do not depend on the current time. TooLate checks the time separately: a
-// repeated request must get its first response even after execution_at.
+// Check returns all violations of r under the catalogue c that do not depend on the current time. TooLate checks the time separately,
+// because a repeated request must get its first response even after execution_at.
 func (c Catalogue) Check(r Request) []Violation {
 	violations := append([]Violation(nil), r.Violations...)
 	add := func(pointer, detail string) {
@@ -99,7 +99,7 @@ func (c Catalogue) Check(r Request) []Violation {
 	return violations
 }
 
-// Without a test bed, decoding already refuses CUSTOM jobs.
+// checkCustom also refuses CUSTOM jobs without a test bed, although decoding already does.
 func (c Catalogue) checkCustom(r Request) []Violation {
 	switch {
 	case pointsAt(r.Violations, "/work_kind"):
@@ -113,8 +113,8 @@ func (c Catalogue) checkCustom(r Request) []Violation {
 // clockSkew is how far in the past an execution_at may be, because the client's clock may be slow (section 10). Such a job is due at once.
 const clockSkew = time.Second
 
-// TooLate reports whether execution_at is more than clockSkew in the past (section 10), and returns the violation. Check refuses an
-// execution_at for jobs that must not have one.
+// TooLate reports whether execution_at is more than clockSkew in the past (section 10), and returns the violation. For EXECUTE and
+// EMIT_EVENT jobs, Check already refuses an execution_at.
 func (r Request) TooLate(now time.Time) (Violation, bool) {
 	if r.ExecutionAt == nil || !r.ExecutionAt.Before(now.Add(-clockSkew)) || r.Type == Execute || r.Type == EmitEvent {
 		return Violation{}, false
@@ -124,7 +124,7 @@ func (r Request) TooLate(now time.Time) (Violation, bool) {
 }
 
 // TooFar reports whether execution_at is more than limit in the future, and returns the violation. A limit of 0 means no limit. A repeated
-// request passes again, because its execution_at only gets nearer.
+// request is never refused, because its execution_at only gets nearer.
 func (r Request) TooFar(now time.Time, limit time.Duration) (Violation, bool) {
 	if limit == 0 || r.ExecutionAt == nil || !r.ExecutionAt.After(now.Add(limit)) || r.Type == Execute || r.Type == EmitEvent {
 		return Violation{}, false
@@ -145,10 +145,10 @@ func pointsAt(violations []Violation, pointer string) bool {
 	return slices.ContainsFunc(violations, func(v Violation) bool { return v.Pointer == pointer })
 }
 
-// RequestKey is an idempotency key, with the data that distinguishes a repetition from a different request.
+// RequestKey is an idempotency key. Hash tells a repetition from a different request with the same key.
 type RequestKey struct {
 	ClientID ID     // zero for a request without a client's credentials
-	Scope    string // equal keys in different scopes are independent
+	Scope    string // each scope has its own keys
 	Key      string
 	Hash     [32]byte // hash of method, path and body
 }

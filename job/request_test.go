@@ -114,7 +114,7 @@ func TestRetryPolicyWaits(t *testing.T) {
 	listed := &job.RetryPolicy{Strategy: job.Listed, Delays: []time.Duration{time.Second, time.Minute}}
 	for name, test := range map[string]struct {
 		policy *job.RetryPolicy
-		want   []time.Duration // waits after attempts 1, 2 and so on, with a jitter of one half
+		want   []time.Duration // expected waits after attempts 1, 2 and so on, for random = 0.5
 	}{
 		"none":     {nil, []time.Duration{time.Second / 2, time.Second, 2 * time.Second}},
 		"attempts": {&job.RetryPolicy{MaxAttempts: 9}, []time.Duration{time.Second / 2, time.Second, 2 * time.Second}},
@@ -177,7 +177,6 @@ func TestBackoffOfExtremeValues(t *testing.T) {
 	}
 }
 
-// The request for a run of a schedule has all members of the scheduled job.
 func TestScheduledJobsKeepEachMember(t *testing.T) {
 	t.Parallel()
 	var s job.Schedule

@@ -13,7 +13,7 @@ type Strategy string
 const (
 	Exponential Strategy = "EXPONENTIAL" // doubled each time, with full jitter; the default
 	Constant    Strategy = "CONSTANT"    // the same each time, without jitter
-	Listed      Strategy = "LIST"        // each delay of the list in turn, then always the last one, without jitter
+	Listed      Strategy = "LIST"        // the delays of the list in order, then always the last one, without jitter
 )
 
 // RetryPolicy is a request's policy for the attempts of its job. Missing members default to the service's settings.
@@ -72,7 +72,7 @@ type Backoff struct {
 	Exact []time.Duration
 }
 
-// Ceiling returns the wait after the given attempt (from 1) without jitter.
+// Ceiling returns the longest possible wait after the given attempt (from 1).
 func (b Backoff) Ceiling(attempt int) time.Duration {
 	if n := len(b.Exact); n > 0 {
 		return b.Exact[min(max(attempt, 1), n)-1]

@@ -90,7 +90,7 @@ type ScheduleProgress struct {
 	DueAt    *time.Time // next due time; nil if the schedule is paused or has ended
 	LookAt   *time.Time // when the leader must check the schedule; nil for never
 	Pending  *time.Time // due time of a run that waits for an earlier run to end
-	Retrying bool       // the submission at DueAt was refused, and is repeated
+	Retrying bool       // the submission for DueAt was refused and will be repeated
 
 	Runs, Missed, Skipped int64 // Runs: due times with a job; Missed: without a job; Skipped: skipped by Overlap
 	LastDueAt             *time.Time
@@ -144,7 +144,7 @@ func (s *Schedule) Anchor() time.Time {
 	return s.CreatedAt
 }
 
-// Request returns the request for the job of a run. The due time is the seed of random choices.
+// Request returns the request for the job of a run. The due time also seeds random choices, such as the work kind.
 func (s *Schedule) Request(due time.Time) Request {
 	j := s.Job
 	return Request{
@@ -158,8 +158,8 @@ func (s *Schedule) Request(due time.Time) Request {
 type DueSchedule struct {
 	Schedule
 	Now  time.Time // current time by the service's clock
-	Busy bool      // an earlier run is not final and must not overlap with the next
-	// Jumped is the target time of a jump of a test bed's clock. Due times up to then count as on time.
+	Busy bool      // an earlier run is not final, and Overlap is not "allow"
+	// Jumped is the time to which a test bed's clock jumped. Due times up to this time are not missed.
 	Jumped *time.Time
 }
 

@@ -14,8 +14,7 @@ type ID [16]byte
 // ErrBadID is returned by ParseID unless the text is a canonical UUID.
 var ErrBadID = errors.New("not a UUID of the form xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx")
 
-// ParseID reads the canonical 36-character form, in either case. It refuses other forms (braces, urn:uuid:, no hyphens), so that a resource
-// has only one address.
+// ParseID reads the canonical 36-character form, in upper or lower case. It refuses other forms of a UUID, such as braces or urn:uuid:.
 func ParseID(s string) (ID, error) {
 	var id ID
 	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
@@ -98,7 +97,7 @@ func (t *Time) UnmarshalText(text []byte) error {
 	return err
 }
 
-// TimeOf converts an optional time.
+// TimeOf converts t to a *Time; nil stays nil.
 func TimeOf(t *time.Time) *Time {
 	if t == nil {
 		return nil

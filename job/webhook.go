@@ -28,11 +28,11 @@ type Webhook struct {
 // SealedSecret is an encrypted signing secret.
 type SealedSecret struct {
 	Sealed []byte
-	Until  *time.Time // nil for the current secret
+	Until  *time.Time // end of an old secret's validity; nil for the current secret
 }
 
-// ContentMode is the form of a CloudEvent in an HTTP request. Binary has the attributes in headers, structured has them in the body around
-// the data.
+// ContentMode is the form of a CloudEvent in an HTTP request. In binary mode, the attributes are HTTP headers. In structured mode, the
+// body is JSON with the attributes and the data.
 type ContentMode string
 
 // The content modes of CloudEvents' HTTP binding.
@@ -76,7 +76,7 @@ func (r DisabledReason) Text() string {
 // make a large batch slow.
 const MaxWebhooks = 10
 
-// SubscribableEvents are the events that a webhook can request by name. Progress is excluded, because only streams show it.
+// SubscribableEvents are the events that a webhook can request by name. Progress is not in the list, because only event streams send it.
 var SubscribableEvents = []string{
 	EventCreated, EventQueued, EventAssigned, EventRunning, EventSucceeded, EventFailed, EventCanceled, EventRetried,
 	EventLeaseExpired, EventRetriesExhausted, EventEmitted, EventBatchCompleted, EventBulkCompleted,

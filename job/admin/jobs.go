@@ -27,8 +27,8 @@ type JobQuery struct {
 	Limit         int
 }
 
-// Place is a position in a list of jobs: directly after the job with this ID. At is that job's time if the list is ordered by time. The
-// zero value is the beginning.
+// Place is the position after the job with this ID in a list of jobs. At is that job's time if the list is ordered by time. The zero value
+// is the beginning.
 type Place struct {
 	At time.Time
 	ID job.ID
@@ -55,7 +55,7 @@ func SummaryOf(j *job.Job) JobSummary {
 	return s
 }
 
-// JobPage is a part of a list of jobs. A page can have few or no jobs even if more pages follow.
+// JobPage is a part of a list of jobs. A page can be short or empty although more pages follow.
 type JobPage struct {
 	Jobs []JobSummary
 	Next Place // zero at the end

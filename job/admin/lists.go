@@ -52,7 +52,7 @@ type Batch struct {
 	Counts        map[string]int `json:"counts,omitempty"`
 }
 
-// AuditQuery selects entries. A zero member matches every entry.
+// AuditQuery selects entries of the audit log. A zero member matches every entry.
 type AuditQuery struct {
 	Operator, Action, TargetID string
 	From, To                   *time.Time

@@ -16,7 +16,7 @@ const (
 	LastDay         Window = "24h"
 )
 
-// Span returns the length of a window and the time between two points of its history. Both are 0 for an unknown window.
+// Span returns the length of the window and the time between two points of its history. Both are 0 for an unknown window.
 func (w Window) Span() (length, step time.Duration) {
 	switch w {
 	case LastQuarterHour:
@@ -38,8 +38,7 @@ type Situation struct {
 	Running  int          `json:"running"`
 	Waiting  WaitingJobs  `json:"waiting"`
 	Workers  WorkerTotals `json:"workers"`
-	// LostWorkers is the number of workers that have had no lease for some seconds but still hold jobs. LostJobs is the number of these
-	// jobs.
+	// LostWorkers is the number of workers that still have jobs some seconds after their lease ended. LostJobs is the number of these jobs.
 	LostWorkers int `json:"lost_workers"`
 	LostJobs    int `json:"lost_jobs"`
 	// Silent are workers with a valid lease that missed three heartbeats in a row.
@@ -47,7 +46,7 @@ type Situation struct {
 	// Died is the number of workers found dead in the last quarter of an hour.
 	Died       int               `json:"died"`
 	LeaderGone bool              `json:"leader_gone"` // there has been no leader for some seconds
-	Throttled  int               `json:"throttled"`   // clients that run their maximum of jobs while more of their jobs wait
+	Throttled  int               `json:"throttled"`   // clients with waiting jobs that already run their maximum number of jobs
 	Pauses     job.Pauses        `json:"pauses"`
 	Failing    WebhookTrouble    `json:"failing"`  // enabled webhooks that have failed FailingAfter times in a row
 	Disabled   WebhookTrouble    `json:"disabled"` // webhooks that the service has disabled
@@ -65,7 +64,7 @@ type WebhookTrouble struct {
 	Since     *job.Time `json:"since"` // when that webhook's failures in a row began
 }
 
-// SilentWorker is a worker without heartbeats.
+// SilentWorker is a worker that missed heartbeats. Held is the number of its jobs.
 type SilentWorker struct {
 	Name        string   `json:"name"`
 	Held        int      `json:"held"`

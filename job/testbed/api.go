@@ -25,7 +25,7 @@ var API = fault.API{
 	Expired: string(job.CodeTokenExpired),
 }
 
-// Scope selects a client's requests, jobs and deliveries in one labeled session, or without a label if Session is zero.
+// Scope selects the requests, jobs and deliveries of a client in one labeled session. If Session is zero, it selects only unlabeled ones.
 type Scope struct{ Client, Session job.ID }
 
 var roles = map[string]verdict.Role{
@@ -37,9 +37,9 @@ var roles = map[string]verdict.Role{
 // RoleOf returns the role of an operation.
 func RoleOf(operation string) verdict.Role { return roles[operation] }
 
-// Shape names the JSON members that hold the ids and states of jobs, batches and bulk operations, in our vocabulary and in the draft's. In
-// an event or a delivery, event_name takes the place of the state. The filter of a bulk operation has batch_id and state. It is not a
-// batch, since a batch's state is in `status`.
+// Shape names the JSON members that contain ids and states of jobs, batches and bulk operations, under our names and under the draft's
+// names. In an event or a delivery, event_name takes the place of the state. The filter of a bulk operation also has batch_id and state.
+// It is not taken for a batch, because a batch's state is in `status`.
 var Shape = wire.Shape{
 	Things: []wire.Thing{
 		{
@@ -71,7 +71,7 @@ var ends = append([]string{
 	"SUCCEEDED", "FAILED", "CANCELED", "COMPLETED", "COMPLETED_WITH_ERRORS", "TIMED_OUT", "CANCELLED", "DONE", "ABORTED",
 }, Ends...)
 
-// Ends lists the events that report an end.
+// Ends lists the events that report the end of a job, batch or bulk operation.
 var Ends = []string{
 	job.EventSucceeded, job.EventFailed, job.EventCanceled, job.EventRetriesExhausted, job.EventBatchCompleted, job.EventBulkCompleted,
 }

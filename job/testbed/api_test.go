@@ -8,7 +8,6 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// Documents show the ends of jobs, batches and bulk operations. The states of deliveries and of filters are not ends.
 func TestDocumentsShowEnds(t *testing.T) {
 	t.Parallel()
 	const one, two = "01890000-0000-7000-8000-000000000001", "01890000-0000-7000-8000-000000000002"

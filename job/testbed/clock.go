@@ -27,10 +27,10 @@ const MaxYears = 10
 
 // ClockMove is a move of the clock. Exactly one member is set.
 type ClockMove struct {
-	Advance *time.Duration // duration of the jump
-	Set     *time.Time     // target of the jump
-	Freeze  *bool          // true stops it, false resumes it at its rate
-	Rate    *float64       // runs it at this rate, even if it was frozen
+	Advance *time.Duration
+	Set     *time.Time
+	Freeze  *bool    // true stops it, false resumes it at its rate
+	Rate    *float64 // runs it at this rate, even if it was frozen
 }
 
 // From returns the state of the clock after the move. It fails if the clock would go backwards, or too far.

@@ -34,7 +34,7 @@ func BulkOf(b *job.Bulk) Bulk {
 type BulkCount[V any] struct {
 	Count   int              `json:"count"`
 	Changes int              `json:"changes"` // jobs that the operation would change
-	Left    []job.BulkReason `json:"left"`    // why the operation would skip the other jobs
+	Left    []job.BulkReason `json:"left"`    // reasons to leave the other jobs unchanged
 	More    bool             `json:"more"`
 	Sample  []V              `json:"sample"`
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Cause is a reason, as a code and in words.
+// Cause is a reason: a code and a text.
 type Cause struct {
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
