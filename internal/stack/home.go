@@ -156,8 +156,8 @@ func (h *home) noteRunning(pid int) error {
 	return os.WriteFile(h.path(runningName), fmt.Appendln(nil, pid), 0o600)
 }
 
-// claim locks the file "running" and returns it. The next server inherits the file and the lock. If the previous server still runs, even
-// if it is paused, claim kills it and waits until all its processes are gone. The server's data survives, as after a crash.
+// claim locks the file "running" and returns it. The next server inherits the file and the lock. If the previous server still runs or is
+// paused, claim kills it and waits until its processes are gone. The server's data survives, as after a crash.
 func (h *home) claim(ctx context.Context, log *slog.Logger) (*os.File, error) {
 	f, err := os.OpenFile(h.path(runningName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
