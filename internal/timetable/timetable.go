@@ -91,7 +91,7 @@ func (s *Times) After(t time.Time) (time.Time, bool) {
 }
 
 // afterCron splits the time at clock changes and calls robfig/cron for each part, where the UTC offset is constant. robfig/cron mishandles
-// clock changes: it skips days that begin at 1:00, and returns wrong times after a change of half an hour.
+// clock changes. It skips days that begin at 1:00, and returns wrong times after a change of half an hour.
 func (s *Times) afterCron(t time.Time) time.Time {
 	for lastYear := t.Year() + 5; ; {
 		local := t.Add(1).In(s.zone) // the due time is after t, so use the offset just after t
