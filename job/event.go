@@ -43,7 +43,7 @@ type Event struct {
 // Position is the place of an event among a client's events. They are ordered by Tx, then by ID, then by Seq. ID is the job's id, or the
 // event's id for an event without a job. The zero Position comes first.
 //
-// Tx is the id of the transaction that wrote the event, but never lower than the Tx of the job's previous event. So a job's events keep
+// Tx is the id of the transaction that wrote the event. It is never lower than the Tx of the job's previous event. So a job's events keep
 // their order.
 type Position struct {
 	Tx  uint64

@@ -37,9 +37,9 @@ var roles = map[string]verdict.Role{
 // RoleOf returns the role of an operation.
 func RoleOf(operation string) verdict.Role { return roles[operation] }
 
-// Shape names the JSON members that contain ids and states of jobs, batches and bulk operations, under our names and under the draft's
-// names. In an event or a delivery, event_name takes the place of the state. The filter of a bulk operation also has batch_id and state.
-// It is not taken for a batch, because a batch's state is in `status`.
+// Shape names the JSON members that contain ids and states of jobs, batches and bulk operations. It has our names and the draft's names.
+// In an event or a delivery, event_name takes the place of the state. The filter of a bulk operation also has batch_id and state. It is
+// not taken for a batch, because a batch's state is in `status`.
 var Shape = wire.Shape{
 	Things: []wire.Thing{
 		{
