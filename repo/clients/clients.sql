@@ -18,8 +18,8 @@ SELECT {{keyColumns}} FROM api_keys WHERE key_id = @key
 UPDATE api_keys SET used_at = clock_timestamp() WHERE key_id = @key AND used_at IS NULL
 
 -- name: lockClient
--- Locks a client by primary key, before a change of its keys. Reads the clock in the outer query, after the inner one has the lock. A
--- single query would read the clock before it waits for the lock. No row: there is no such client.
+-- Locks a client by primary key, before a change of its keys. The outer query reads the clock after the inner query has the lock. A single
+-- query would read the clock before it waits for the lock. No row: there is no such client.
 -- Parameters: @client
 WITH locked AS MATERIALIZED (SELECT client_id, created_at FROM clients WHERE client_id = @client FOR NO KEY UPDATE)
 SELECT client_id, created_at, clock_timestamp() FROM locked
@@ -44,5 +44,5 @@ WITH gone AS (
 {{forgetGone}}
 
 -- fragment: forgetGone
--- End of a statement whose CTE `gone` has keys: makes all processes drop these keys from their caches.
+-- Ends a statement: makes all processes drop the keys of the CTE `gone` from their caches.
 SELECT pg_notify('{{revocationChannel}}', key_id) FROM gone

@@ -1,6 +1,6 @@
 -- name: forgetAnswers
--- Removes the client's idempotency keys with their stored responses, using the primary key. It skips keys with status 0, which belong to
--- pending requests, such as the one that runs this statement.
+-- Removes the client's idempotency keys with their stored responses, using the primary key. It skips keys with status 0: their requests,
+-- such as the reset itself, have no response yet.
 -- Parameters: @client, @limit
 DELETE FROM idempotency_keys WHERE client_id = @client AND (endpoint, key) IN (SELECT endpoint, key FROM idempotency_keys
   WHERE client_id = @client AND answer_status IS DISTINCT FROM 0 ORDER BY client_id, endpoint, key LIMIT @limit FOR UPDATE SKIP LOCKED)
@@ -14,8 +14,8 @@ WHERE erasure_id = @erasure
 
 -- name: erasureMayGoOn
 -- Reads whether all transactions and statements that began before the step have ended. It also checks the snapshots of all sessions of
--- Postgres, because a transaction without writes has no transaction id. After a restore, `since` can be ahead of all transaction ids; then
--- no earlier transaction runs any more. Finds the erasure by primary key.
+-- Postgres, because a transaction without writes has no transaction id. After a restore from a backup, `since` can be above all transaction
+-- ids. Then all earlier transactions have ended. Finds the erasure by primary key.
 -- Parameters: @erasure
 SELECT since > pg_snapshot_xmax(pg_current_snapshot()) OR since < pg_snapshot_xmin(pg_current_snapshot()) AND NOT EXISTS (
   SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
@@ -66,8 +66,8 @@ SELECT job_id, finished_at IS NULL, attempt, dispatch FROM jobs WHERE client_id 
 SELECT EXISTS (SELECT FROM jobs WHERE client_id = @client)
 
 -- fragment: removeDeliveries
--- End of a statement whose CTE `old` has deliveries: removes them with their attempts. Returns their ids, the ids of undelivered ones,
--- which may have a task in Redis, and the number of removed attempts.
+-- Ends a statement: removes the deliveries of the CTE `old` and their attempts. Returns the ids of all removed deliveries, the ids of
+-- undelivered ones (for their tasks in Redis), and the number of removed attempts.
 no_attempts AS (
   DELETE FROM delivery_attempts WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old)) RETURNING 1
 ), no_deliveries AS (
@@ -86,7 +86,7 @@ WITH old AS MATERIALIZED (
 ), {{removeDeliveries}}
 
 -- name: eraseDeliveries
--- Removes deliveries of jobs, found by the index deliveries_job, or of webhooks, by deliveries_webhook. Skips rows that another
+-- Removes deliveries of the jobs or webhooks @ids, using the indexes deliveries_job and deliveries_webhook. Skips rows that another
 -- transaction has locked.
 -- Parameters: @ids, @limit
 WITH old AS MATERIALIZED (
@@ -100,12 +100,12 @@ WITH old AS MATERIALIZED (
 ), {{removeDeliveries}}
 
 -- name: countErasedAttempts
--- Counts attempts of deliveries by primary key. Runs right after the deliveries were removed: delivery_attempts does not store the client.
+-- Counts attempts of deliveries by primary key. Runs right after the deliveries' removal, because attempts cannot be found by client later.
 -- Parameters: @ids
 SELECT count(*)::int FROM delivery_attempts WHERE delivery_id = ANY (@ids::uuid[])
 
 -- name: haveDeliveries
--- Reads whether any of the jobs (by the index deliveries_job) or webhooks (by deliveries_webhook) has deliveries.
+-- Reads whether the jobs or webhooks @ids have deliveries, using the indexes deliveries_job and deliveries_webhook.
 -- Parameters: @ids
 SELECT EXISTS (SELECT FROM unnest(@ids::uuid[]) AS i(id) CROSS JOIN LATERAL (
   (SELECT 1 FROM deliveries WHERE job_id = i.id ORDER BY job_id, delivery_id LIMIT 1)
@@ -113,7 +113,7 @@ SELECT EXISTS (SELECT FROM unnest(@ids::uuid[]) AS i(id) CROSS JOIN LATERAL (
 
 -- name: eraseJobs
 -- Removes jobs by primary key, with all their data except deliveries. The jobs are locked already. Leaves no tombstones. Returns the
--- numbers of removed rows by table. The deliveries must be gone before, so the trigger jobs_undelivered has nothing to remove.
+-- numbers of removed rows by table. The deliveries must be removed first, so that the trigger jobs_undelivered has nothing to do.
 -- Parameters: @ids
 WITH no_outcomes AS (
   DELETE FROM outcome_outbox WHERE job_id = ANY (@ids::uuid[]) RETURNING 1
@@ -267,7 +267,7 @@ DELETE FROM client_events WHERE event_id = ANY (ARRAY(SELECT event_id FROM clien
   ORDER BY client_id, tx, event_id LIMIT @limit))
 
 -- name: eraseEvents
--- Removes events of missing jobs, using the index events_client. Normally there are none.
+-- Removes events that have no job any more, using the index events_client. Normally there are none.
 -- Parameters: @client, @limit
 DELETE FROM events WHERE ((job_id, seq) IN (SELECT job_id, seq FROM events WHERE client_id = @client
   ORDER BY client_id, tx, job_id, seq LIMIT @limit)) IS TRUE

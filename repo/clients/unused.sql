@@ -1,6 +1,6 @@
 -- name: findUnused
--- Walks clients by primary key, and returns whether each is unused: it is old, and has no used or young key, no job and no webhook. A
--- client without keys counts as unused only if it is younger than @keys_kept. An older client may have used keys that were removed since.
+-- Walks clients by primary key, and returns whether each is unused: it is older than @keep, and has no used or young key, no job and no
+-- webhook. A client without keys must also be younger than @keys_kept, because an older client may have used keys that were removed since.
 -- Reads api_keys, jobs and webhooks by their indexes on the client. Locks nothing.
 -- Parameters: @after, @look, @keep, @keys_kept
 WITH looked AS MATERIALIZED (SELECT client_id, created_at FROM clients

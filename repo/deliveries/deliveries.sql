@@ -22,8 +22,8 @@ deliveries.delivery_id = @delivery AND deliveries.client_id = @client
     AND EXISTS (SELECT FROM webhooks WHERE webhook_id = @webhook AND deleted_at IS NULL) END
 
 -- name: readDelivery
--- Reads a delivery and its latest attempts in one snapshot, in any order. A delivery without attempts has one row. No row: the delivery
--- does not exist.
+-- Reads a delivery and its latest attempts in one snapshot. The attempts are not sorted. A delivery without attempts has one row. No row:
+-- the delivery does not exist.
 -- Parameters: @delivery, @client, @webhook, @job, @max_attempts
 SELECT {{deliveryColumns}}, a.number, a.started_at, a.duration_ms, a.status, a.error, a.reason, a.response_header, a.response_body,
   a.body_truncated
@@ -72,8 +72,8 @@ SELECT uuid7(at), client_id, webhook_id, webhook_id, 0, event_id, 'webhook.test'
 RETURNING {{deliveryColumns}}
 
 -- name: findReplayStart
--- Bisects the range of transaction ids to find the last transaction with an event of the client before @since. The result is approximate:
--- ids follow the start of transactions, but an event gets its time later. Each step looks up one event in the index events_client.
+-- Bisects the range of transaction ids to find the last transaction with an event of the client before @since. The result is approximate,
+-- because a transaction gets its id before its events get their times. Each step looks up one event in the index events_client.
 -- Parameters: @client, @since
 WITH RECURSIVE search AS (
   SELECT 0::bigint AS old, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS young
@@ -90,10 +90,10 @@ SELECT max(old)::text::xid8 FROM search
 -- deliveries_once. Waits for a delivery that another transaction is inserting. Skips jobs that are just being removed, and locks the
 -- others until the transaction ends.
 --
--- The returned position stays before the snapshot's xmin, because events may still be committed from there on. Events after the xmin are
--- queued, too, but the position does not pass them. The result reports more events if unread ones lie before the xmin. Unread events after
--- the xmin count only if this call queued some. Otherwise repeated calls would not end while a pending transaction holds the position
--- back.
+-- The returned position stays before the snapshot's xmin: pending transactions may still write events with a tx from the xmin on. Existing
+-- events from the xmin on are queued, too, and the next call reads them again. The result says that there are more events if unread events
+-- have a tx below the xmin. Unread events from the xmin on count as more only if this call queued deliveries. Without this rule, a caller
+-- that repeats the call would loop as long as a transaction is pending.
 -- Parameters: @client, @webhook, @since, @limit, @after_tx, @after_id, @after_seq, @looked
 WITH target AS MATERIALIZED (
   SELECT webhook_id, events FROM webhooks WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL

@@ -39,8 +39,8 @@ SELECT job_id, event_seq FROM jobs WHERE job_id = ANY (@ids::uuid[])
 -- Reads at most @limit + 1 events after the position from each of the indexes events_client and client_events_client. Joins the other
 -- tables only to the chosen events. Without events it returns one row.
 --
--- To find out whether there are events that are not shown yet, it searches from the snapshot's xmin on, not from the position. Otherwise a
--- reader that is far behind would walk all events for each page.
+-- Also reports whether it holds back events, because older transactions may be pending. It searches for these events from the snapshot's
+-- xmin on. A search from the position would read all later events for each page.
 --
 -- The size of the page is added up event by event, so that events after its end are not decompressed. For an event of a batch, the batch
 -- document counts, too.

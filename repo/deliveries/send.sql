@@ -3,7 +3,7 @@
 NOT EXISTS (SELECT FROM webhooks w WHERE w.webhook_id = endpoint_id AND (w.deleted_at IS NOT NULL OR w.disabled_at IS NOT NULL) OFFSET 0)
 
 -- fragment: walkEndpoints
--- Beginning of a statement: walks @looked endpoints in the index deliveries_waiting, after (@after_client, @after_endpoint). The first
+-- Begins a statement: walks the next @looked endpoints in the index deliveries_waiting, after (@after_client, @after_endpoint). The first
 -- index entry of an endpoint is its earliest delivery.
 WITH RECURSIVE walk AS (
   SELECT @after_client::uuid AS client_id, @after_endpoint::uuid AS endpoint_id, NULL::timestamptz AS next_attempt_at, 0 AS n
@@ -21,8 +21,8 @@ WITH RECURSIVE walk AS (
 num_nonnulls(d.claimed_until, d.settled_at) = 0
 
 -- name: newDeliveries
--- Finds untried deliveries among the latest 100 of each job, by the index deliveries_job. Also finds them for each client's latest 20
--- events without a job, by client_events_client and deliveries_once. Locks nothing.
+-- Finds untried deliveries among the latest 100 of each job, by the index deliveries_job. Also finds untried deliveries of each client's
+-- latest 20 events without a job, by client_events_client and deliveries_once. Locks nothing.
 -- Parameters: @jobs, @clients
 SELECT d.delivery_id, d.client_id, d.endpoint_id FROM unnest(@jobs::uuid[]) AS i(id) CROSS JOIN LATERAL (
   SELECT * FROM deliveries WHERE job_id = i.id ORDER BY job_id DESC, delivery_id DESC LIMIT 100) d
@@ -40,11 +40,11 @@ WHERE {{stillWaiting}} AND d.attempts = 0
 -- A delivery and its event are written together and removed together. If there is a delivery without its event, this statement removes it,
 -- because it cannot be sent.
 --
--- The size of an event's data is estimated from its stored size. Compressed data is overestimated: the exact size would require
--- decompressing even data that is not taken. Small events come first, so that large events of one client do not block the others.
+-- The size of an event's data is estimated from its stored size. Compressed data is overestimated, because its exact size is known only
+-- after decompression. Small events come first, so that large events of one client do not block the others.
 --
--- Returns a row for each requested delivery. If the caller should ask again, the row has a wait: the time until the delivery is due. It is
--- 20 ms if the delivery is due, but was locked or too large for now.
+-- Returns a row for each requested delivery. If a delivery could not be claimed yet, its row has a wait: the time until the delivery is
+-- due. The wait is 20 ms if the delivery is due, but was locked or too large for this statement.
 -- Parameters: @ids, @holds
 WITH due AS MATERIALIZED (
   SELECT d.delivery_id, d.job_id, d.seq, d.event_id, i.hold
@@ -100,9 +100,9 @@ WITH expired AS MATERIALIZED (
 UPDATE deliveries SET claimed_until = NULL WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM expired))
 
 -- name: recordDeliveries
--- Writes the results of attempts to send, the state of their deliveries, and the health of their webhooks. Locks the deliveries in order of
--- id, found by primary key, then the webhooks with a change of health, in order of id. After a success, a webhook that has not failed
--- before is not locked. No row: the claim is not current, and nothing was written for that item.
+-- Writes the results of attempts to send, the state of their deliveries, and the health of their webhooks. Locks the deliveries, found by
+-- primary key, then the webhooks with a changed health, both in order of id. A success locks its webhook only if consecutive_failures is
+-- above zero. No row: the claim is not current, and nothing was written for that item.
 --
 -- Among several results for one webhook a success takes precedence, because it proves that the receiver works.
 --
@@ -168,7 +168,7 @@ SELECT s.delivery_id, s.number, s.webhook_id, s.failed IS NOT NULL AND NOT s.our
 -- name: dueDeliveries
 -- Walks endpoints, and finds the first waiting deliveries of each that are due within @soon. Skips untried deliveries younger than
 -- @min_age, because the process that wrote them enqueues them. Reads the index deliveries_waiting; locks nothing. If there may be more
--- endpoints, the answer contains the last one read, so that the next call can continue there.
+-- endpoints, it returns the last endpoint read, for the next call.
 -- Parameters: @after_client, @after_endpoint, @looked, @per_endpoint, @min_age, @soon, @limit
 {{walkEndpoints}}
 SELECT walk.n = @looked, walk.client_id, walk.endpoint_id, delivery_id, d.next_attempt_at FROM walk LEFT JOIN LATERAL (
@@ -180,8 +180,8 @@ SELECT walk.n = @looked, walk.client_id, walk.endpoint_id, delivery_id, d.next_a
 WHERE n > 0 AND (delivery_id IS NOT NULL OR n = @looked) LIMIT @limit
 
 -- name: failOrphans
--- Ends waiting deliveries of disabled or deleted webhooks. A tried delivery keeps its error. Finds them by the index deliveries_waiting.
--- Skips locked rows: a request that enables the webhook or redelivers may hold the lock, and takes precedence.
+-- Ends waiting deliveries of disabled or deleted webhooks. A tried delivery keeps its error. Finds the deliveries by the index
+-- deliveries_waiting. Skips locked rows. A request that enables the webhook, or redelivers, may hold the lock; it takes precedence.
 -- Parameters: @after_client, @after_endpoint, @looked, @limit
 {{walkEndpoints}}, orphans AS MATERIALIZED (
   SELECT d.delivery_id FROM walk CROSS JOIN LATERAL (

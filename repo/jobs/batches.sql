@@ -45,7 +45,7 @@ SELECT batch_id FROM batches b WHERE completed_at IS NULL AND batch_id = ANY (@i
 
 -- name: lockGiven
 -- Locks the given batches that are open and ready, in order of id, and counts their jobs by the index jobs_batch. Skips batches that
--- another process is completing. It locks and counts in one statement, so both see the same finished jobs.
+-- another process is completing. The check and the count are one statement, so that both see the same jobs.
 -- Parameters: @ids
 WITH ready AS MATERIALIZED (
   SELECT batch_id, client_id, request_id, correlation_id, items FROM batches b
@@ -61,8 +61,8 @@ FROM ready CROSS JOIN LATERAL (
 ) AS ended
 
 -- name: completeBatches
--- Writes outcomes and their events. Finds the batches, which the transaction has already locked, by primary key. The guard uses status and
--- not completed_at, so that the planner does not walk the index of all open batches. No row: the batch was completed before. Trigger:
+-- Writes outcomes and their events. Finds the batches, which the transaction has already locked, by primary key. The condition tests status
+-- instead of completed_at, so that the planner does not walk the index of open batches. No row: the batch was completed before. Trigger:
 -- client_events_delivered writes the deliveries of batch.completed.
 -- Parameters: @ids, @statuses, @succeeded, @failed, @canceled, @failures, @totals
 WITH input AS MATERIALIZED (

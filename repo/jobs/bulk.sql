@@ -41,8 +41,8 @@ SELECT {{bulkColumns}} FROM bulk_operations WHERE bulk_id < @before ORDER BY bul
 SELECT {{bulkItemColumns}} FROM bulk_items WHERE bulk_id = @bulk AND job_id > @after ORDER BY bulk_id, job_id LIMIT @limit
 
 -- name: listBulkItemsWith
--- Lists the items of an operation that have the result @result, using the index bulk_items_result. The row comparison makes the planner use
--- the index whether an operation has ten items or 100,000. Locks nothing.
+-- Lists the items of an operation that have the result @result, using the index bulk_items_result. Because of the row comparison, the
+-- planner uses this index for any number of items. Locks nothing.
 -- Parameters: @bulk, @after, @limit, @result
 SELECT {{bulkItemColumns}} FROM bulk_items
 WHERE (result, bulk_id, job_id) > (@result, @bulk::uuid, @after::uuid)
@@ -68,8 +68,8 @@ looked AS MATERIALIZED (
 )
 
 -- fragment: countBulk
--- Reads a part of the jobs that an operation would read, and counts the matching ones. Groups them by the values that decide whether the
--- operation changes them. Locks nothing.
+-- Reads a part of the jobs that an operation would read. Counts the matching jobs by state, attempts, whether the failure is retryable, and
+-- whether the batch is open. Locks nothing.
 -- Parameters: @client, @batch, @to_id, @from_id, @state, @type, @work_kind, @correlation_id, @failure_code, @failure_detail,
 --   @created_after, @created_before, @until, @look, @sample
 WITH {{bulkLooked}}
@@ -93,8 +93,8 @@ event AS (
 SELECT {{bulkColumns}} FROM ended AS bulk_operations
 
 -- name: abortBulk
--- Ends an operation; open items stay without a result. Locks its row, found by primary key. If DoItems holds the lock, it waits for that
--- transaction. If @client is null, the owner does not matter. No row: the operation is finished, or not the client's.
+-- Ends an operation; open items stay without a result. Locks the operation's row, found by primary key. Waits for a transaction of DoItems
+-- that holds the lock. If @client is null, the operation may belong to anyone. No row: the operation is finished, or not the client's.
 -- Parameters: @bulk, @client
 WITH ended AS (
   UPDATE bulk_operations SET finished_at = clock_timestamp(), aborted = true
@@ -109,8 +109,8 @@ SELECT {{bulkColumns}} FROM bulk_operations WHERE finished_at IS NULL ORDER BY b
 
 -- fragment: gatherBulk
 -- Adds the next matching jobs to bulk_items, and stores the position to continue from. The operation's row is locked, so only one process
--- does the step. Another process finds that the position has changed. Gathering ends when no jobs are left to read. It also ends at @most
--- items; further jobs are not added.
+-- does the step. A process that comes later changes nothing, because the position has changed. Gathering ends when no jobs are left to
+-- read, or at @most items.
 --
 -- Locks the row of the operation, found by primary key, but no jobs. No row: the operation is finished or gathered, another process works
 -- on it, or it is no longer at this position.
@@ -153,7 +153,8 @@ WHERE (result, bulk_id, job_id) > ('PENDING', @bulk::uuid, @after::uuid)
 ORDER BY result, bulk_id, job_id LIMIT @limit
 
 -- name: bulkJobs
--- Reads the current state of jobs by primary key, without params. Locks nothing; the statement that changes them checks again.
+-- Reads the current state of jobs by primary key, without params. Locks nothing, because the statement that changes a job checks its state
+-- again.
 -- Parameters: @ids
 SELECT {{bulkJobColumns}} FROM jobs WHERE job_id = ANY (@ids::uuid[])
 
@@ -172,13 +173,11 @@ WITH seen AS MATERIALIZED (
 ), {{removeOld}} RETURNING job_id
 
 -- name: recordItems
--- Writes the results of items and counts them, in the transaction that has changed the jobs. So if a job was changed, its item has a
--- result and is not processed again. An item without a result has had no effect. If the leader dies before the commit, neither the job nor
--- its item has changed. An item with a result does not change and is not counted again.
+-- Writes the results of items and counts them, in the transaction that has changed the jobs. So a job and its item change together or not
+-- at all. An item with a result does not change and is not counted again.
 --
--- The rows of the items and of the operation are found by primary key; the operation's row is already locked. Items are taken in order of
--- their jobs, so the search is limited to the range from @first to @last. This helps the planner, which does not know whether an operation
--- has ten items or 100,000.
+-- The rows of the items and of the operation are found by primary key; the operation's row is already locked. The range of jobs from @first
+-- to @last lets the planner use the primary key, however many items there are.
 -- Parameters: @bulk, @ids, @results, @codes, @details, @first, @last
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @results::text[], @codes::text[], @details::text[]) AS i(id, result, code, detail)
@@ -211,7 +210,7 @@ WITH ended AS (
 -- {{guard}} => true
 
 -- name: countBulkOfBatch of countBulk, gatherBulkOfBatch of gatherBulk
--- As in listByBatch, a batch of another client takes as long as one that never existed.
+-- Does not read the jobs of another client's batch, like listByBatch.
 -- {{owner}} => batch_id,
 -- {{value}} => @batch::uuid,
 -- {{order}} => batch_id DESC,

@@ -85,8 +85,8 @@ SELECT job_id, number, at, at + wait FROM stamped
 -- Removes a client's final job with all its data, and leaves a tombstone. Locks the job's row, found by primary key. No row: the job is not
 -- final, not the client's, belongs to an open batch, or changed meanwhile.
 --
--- The statement sees the events and reports that existed when it began, but waits for the row of the job. If the job was retried and ended
--- again meanwhile, its newer events would be left behind, so event_seq must be unchanged.
+-- The statement may wait for the job's row, but it sees only events and reports from before the wait. A retry during the wait adds events,
+-- which would stay behind. So event_seq must be unchanged.
 -- Parameters: @job, @client
 WITH seen AS MATERIALIZED (
   SELECT job_id, event_seq FROM jobs WHERE job_id = @job AND client_id = @client AND finished_at IS NOT NULL AND {{notInOpenBatch}}
@@ -97,8 +97,8 @@ WITH seen AS MATERIALIZED (
 ), {{removeOld}}
 
 -- fragment: removeOld
--- End of a statement whose CTE `old` has jobs: removes these with all their data, and leaves tombstones. The tombstone of a recent job
--- stores how the job ended, because the history may still count it. Trigger: jobs_undelivered removes their deliveries.
+-- Ends a statement: removes the jobs of the CTE `old` with all their data, and leaves tombstones. The tombstone of a recent job stores how
+-- the job ended, because the history may still count the job. Trigger: jobs_undelivered removes their deliveries.
 no_outcomes AS (
   DELETE FROM outcome_outbox WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 ), no_events AS (

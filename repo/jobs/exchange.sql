@@ -1,18 +1,18 @@
 -- fragment: stepJobs
--- Moves each job one step, to the next state. A claim moves it to ASSIGNED and raises the fence. A start moves it from there to RUNNING. A
--- finish moves it to SUCCEEDED or FAILED, and with a retry wait on to QUEUED as the next attempt. A finish also writes the report and the
--- result. Claims take waiting, due jobs that no pause stops. A CREATED job passes through QUEUED. Starts and finishes must have the
+-- Moves each job one step, to the next state. A claim moves it to ASSIGNED and raises the fence. A start moves it to RUNNING. A finish
+-- moves it to SUCCEEDED or FAILED. With a retry wait, the job then becomes QUEUED for the next attempt. A finish also writes the report and
+-- the result. Claims take waiting, due jobs that no pause stops. A CREATED job passes through QUEUED. Starts and finishes must have the
 -- current fence. The worker of a claim or a start must be alive.
 --
 -- Every transition of jobs has the same form, here and in cancelJobs, retryJobs, releaseJobs, queueDue and emitEvent. input is the batch,
--- as arrays. ready has the rows that pass the guard, locked in job_id order. stamped adds the time and the tx of the event. The time is
--- taken after the lock and is never before the row's last change. tx is the later of this transaction and the tx of the job's previous
--- event, so an event log never runs backwards. changed is the guarded UPDATE. log writes the events, numbered from event_seq on. An item
+-- as arrays. ready has the rows that meet the conditions, locked in job_id order. stamped adds the time and the tx of the event. The time
+-- is taken after the lock and is never before the row's last change. tx is the larger of this transaction's id and the tx of the job's
+-- previous event, so that events stay in order. changed updates the jobs. log writes the events, numbered from event_seq on. An item
 -- without a row in ready is no error: the caller came too late or too early, or does not own the job.
 --
--- testbed_moment is clock_timestamp(), unless the clock of a test bed was moved. Then it is the time at which the transition was due:
--- run_at for a claim, updated_at for a start, ended_at for a finish. Only workers of a test bed send ended_at. An end is never recorded
--- before ended_at. A worker notices a slowdown of the clock slightly later than Postgres, so ended_at can be ahead.
+-- After a move of a test bed's clock, testbed_moment is the time when the transition was due: run_at for a claim, updated_at for a start,
+-- ended_at for a finish. Otherwise it is clock_timestamp(). Only workers of a test bed send ended_at. finished_at is never before ended_at.
+-- A worker learns of a slower clock later than Postgres, so ended_at can be ahead of Postgres' time.
 --
 -- One statement handles all three steps, because the fixed cost of a statement equals the cost of forty rows. A start changes no column
 -- that an index uses as a key or condition, so its row is updated in place (HOT).
@@ -21,7 +21,7 @@
 -- claimedBefore and whyUnchanged.
 --
 -- The events of an attempt's end, in order: event.emitted, the final event, job.retries_exhausted, job.retried. job.retried belongs to the
--- next attempt, so it is not in the report. @event_ids are the ids of the steps' own events.
+-- next attempt, so it is not in the report. @event_ids are the ids of job.assigned, job.running, job.succeeded and job.failed.
 --
 -- Triggers: events_delivered on events writes the deliveries to webhooks and the callback; reports_published on
 -- reports writes outcome_outbox if the session has forgerun.outcome_stream on.
@@ -112,12 +112,12 @@ WITH input AS MATERIALIZED (
 SELECT * FROM changed
 
 -- fragment: withinLimit
--- Accepts all starts and finishes, and claims of each client's oldest jobs, until workers hold @most jobs of the client. A claim waits
--- while an older job of its client is throttled. Further QUEUED jobs are throttled: they get a time that never comes, until
--- resumeThrottled restores the old one. A CREATED job above the limit stays as it is until it is QUEUED.
+-- Accepts all starts and finishes. Accepts claims, of each client's oldest jobs first, until workers hold @most jobs of the client. No
+-- claim is accepted while an older job of the client is throttled. The other QUEUED jobs are throttled: their run_at becomes a time that
+-- never comes. resumeThrottled makes them due again. A CREATED job above the limit stays as it is until it is QUEUED.
 --
--- Counts the jobs that workers hold, of all clients, by the index jobs_held, because a search by client would read all of its jobs. Looks
--- for older jobs in jobs_throttled.
+-- Counts the held jobs of all clients by the index jobs_held. A search for one client would read all jobs of that client. Looks for older
+-- jobs in jobs_throttled.
 held AS MATERIALIZED (
   SELECT client_id, count(*) AS n FROM jobs WHERE worker_id IS NOT NULL GROUP BY client_id
 ), placed AS MATERIALIZED (
@@ -132,21 +132,21 @@ held AS MATERIALIZED (
 ),
 
 -- name: lockClaims
--- Lets one transaction at a time claim, by an advisory lock, so that the jobs that workers hold can be counted. stepWithin is sent after
--- it, and sees everything that other transactions committed before they released the lock.
+-- Lets one transaction at a time claim, by an advisory lock, so that the jobs that workers hold can be counted. stepWithin runs after this
+-- statement. So it sees everything that earlier holders of the lock have committed.
 SELECT pg_advisory_xact_lock(hashtextextended('claims', 'jobs'::regclass::oid::bigint))
 
 -- name: claimedBefore
--- Finds the jobs that the same worker already holds, because the answer to an earlier claim was lost. Locks nothing. Finds the jobs by
--- primary key: IS NOT DISTINCT FROM prevents the planner from using the index jobs_held for the worker.
+-- Finds the jobs that the claiming worker already holds. The answer to its earlier claim may have been lost. Locks nothing. Finds the jobs
+-- by primary key: IS NOT DISTINCT FROM prevents the planner from using the index jobs_held for the worker.
 -- Parameters: @ids, @attempts, @workers
 SELECT false, jobs.fence, jobs.queued_at, {{jobColumns}}
 FROM unnest(@ids::uuid[], @attempts::int[], @workers::uuid[]) AS i(id, attempt, worker) JOIN jobs ON jobs.job_id = i.id
 WHERE jobs.state IN ('ASSIGNED', 'RUNNING') AND jobs.attempt = i.attempt AND jobs.worker_id IS NOT DISTINCT FROM i.worker
 
 -- name: whyUnchanged
--- Reads the current values that the guards of stepJobs check, to explain steps without a row. @workers are the claiming workers; null
--- means the worker that holds the job. Locks nothing; finds the jobs by primary key. No row: the job does not exist.
+-- Reads the values that the conditions of stepJobs check, to explain steps without a row. @workers are the claiming workers; null means the
+-- worker that holds the job. Locks nothing; finds the jobs by primary key. No row: the job does not exist.
 -- Parameters: @ids, @workers
 SELECT j.job_id, j.state, j.attempt, j.fence, j.started_at, greatest(j.run_at - clock_timestamp(), interval '0'),
   j.run_at >= {{throttledUntil}},
@@ -157,8 +157,8 @@ SELECT j.job_id, j.state, j.attempt, j.fence, j.started_at, greatest(j.run_at - 
 FROM unnest(@ids::uuid[], @workers::uuid[]) AS i(id, worker) JOIN jobs j ON j.job_id = i.id
 
 -- name: resumeThrottled
--- Restores the time of throttled jobs, the oldest of each client first. For each client, it stops when jobs held by workers and resumed
--- jobs together reach @most. A due job that is older than the client's throttled jobs counts as resumed.
+-- Makes throttled jobs due again, the oldest of each client first. For each client, it stops when held and resumed jobs together reach
+-- @most. A due job counts as resumed if it is older than all throttled jobs of the client.
 --
 -- Walks the index jobs_throttled from client to client. If there are throttled jobs, it counts held jobs by jobs_held. It counts resumed
 -- jobs among the @looked oldest entries of jobs_waiting. Locks changed rows in the order of jobs_throttled, and skips rows that another
@@ -189,8 +189,8 @@ UPDATE jobs SET run_at = queued_at, dispatch = dispatch + 1 FROM chosen c WHERE 
 RETURNING {{taskColumns}}
 
 -- name: parkJobs
--- Parks QUEUED jobs that a pause stops: they get a time that never comes, until resumeJobs restores the old one. Locks the jobs in job_id
--- order, found by primary key, and skips jobs that another transaction has locked.
+-- Parks QUEUED jobs that a pause stops: their run_at becomes a time that never comes. resumeJobs makes them due again. Locks the jobs in
+-- job_id order, found by primary key, and skips jobs that another transaction has locked.
 -- Parameters: @ids
 WITH stopped AS MATERIALIZED (
   SELECT j.job_id FROM jobs j WHERE j.job_id = ANY (@ids::uuid[]) AND j.state = 'QUEUED' AND j.run_at <= clock_timestamp()

@@ -1,6 +1,7 @@
 -- name: reportStored
--- Locks the ledger (the row of headroom) until the end of the transaction, and adds the jobs that a process has stored. The row holds
--- upper bounds of the active and queued jobs. A new count replaces them; jobs that were reported since the count began are added.
+-- Locks the ledger (the row of headroom) until the transaction ends, and adds the jobs that a process has stored. The row holds upper
+-- bounds of the active and queued jobs. If @counted is true, a new count replaces the bounds. Jobs that were reported after the count began
+-- are added.
 -- Parameters: @stored_active, @stored_queued, @counted, @active, @queued, @reported_active, @reported_queued
 UPDATE headroom SET
   active = @stored_active::bigint + CASE WHEN @counted THEN @active::bigint + reported_active - @reported_active::bigint ELSE active END,
@@ -8,9 +9,9 @@ UPDATE headroom SET
   reported_active = reported_active + @stored_active, reported_queued = reported_queued + @stored_queued
 
 -- name: endLeases
--- Removes other processes' ended leases and adds their capacity to the bounds, because jobs may have used all of it. A lease that a
--- statement has locked stays, because that statement may still store jobs. A lease with an end later than now plus @expiry counts as
--- ended, too: it was granted before the clock was set back. The transaction holds the lock of the ledger.
+-- Removes ended leases except @lease, and adds their capacity to the bounds in headroom, because jobs may have used all of it. A lease that
+-- a statement has locked stays, because that statement may still store jobs. A lease that ends later than now plus @expiry counts as ended,
+-- too: it was granted before the clock was set back. The transaction holds the lock of the ledger.
 -- Parameters: @lease, @expiry
 WITH ended AS MATERIALIZED (
   SELECT lease_id FROM headroom_leases WHERE lease_id <> @lease
@@ -24,9 +25,9 @@ UPDATE headroom SET active = headroom.active + g.active, queued = headroom.queue
 FROM (SELECT sum(active)::bigint AS active, sum(queued)::bigint AS queued FROM gone) g WHERE g.active > 0 OR g.queued > 0
 
 -- name: grantLease
--- Grants a process a part of the free capacity: what it asks for, or more if much is free, but at most an equal share. It always gets what
--- a waiting request needs, if that much is free. The process keeps the capacity that it may have used. No row: the lease has ended. The
--- transaction holds the lock of the ledger.
+-- Grants a process a part of the free capacity: what it wants, or more if much is free, but at most an equal share. If enough is free, the
+-- process gets at least what a waiting request needs. The grant is never less than @keep_active and @keep_queued, which jobs may already
+-- have used. No row: the lease has ended. The transaction holds the lock of the ledger.
 -- Parameters: @lease, @process, @new, @expiry, @max_active, @max_queued, @keep_active, @keep_queued, @need_active, @need_queued,
 --   @want_active, @want_queued
 WITH others AS (
@@ -54,8 +55,8 @@ WITH others AS (
 SELECT lease.active, lease.queued, processes::int FROM lease, granted
 
 -- name: closeLease
--- Reduces a lease to the jobs that may still be stored under it until it expires. Without such jobs, it ends at once. The transaction holds
--- the lock of the ledger.
+-- Reduces a lease to the jobs that may still be stored under it. If there are none, the lease ends at once. The transaction holds the lock
+-- of the ledger.
 -- Parameters: @lease, @keep_active, @keep_queued
 UPDATE headroom_leases SET active = @keep_active::bigint, queued = @keep_queued::bigint,
   expires_at = CASE WHEN @keep_active = 0 AND @keep_queued = 0 THEN '-infinity' ELSE expires_at END

@@ -5,14 +5,14 @@
 -- item has no row if its key is taken and not expired. The caller then reads the stored answer with findKey: this statement's snapshot
 -- cannot see a concurrent insert.
 --
--- The Go type `order` assigned @created_times. A time ahead of Postgres' clock is reduced to it; NULL means Postgres' time.
--- @request_hashes and @keys belong to the idempotency keys; @event_ids has two ids for each item. run_at is never earlier than created_at,
--- so a past execution_at cannot jump the queue. Trigger: events_delivered writes the deliveries. @schedules and @scheduled_times are null
--- except for runs of schedules. A second run of a schedule for the same due time makes the statement fail.
+-- The Go type `order` assigned @created_times. NULL, or a time ahead of Postgres' clock, is replaced by Postgres' time. @request_hashes and
+-- @keys belong to the idempotency keys; @event_ids has two ids for each item. run_at is never earlier than created_at, so a past
+-- execution_at cannot jump the queue. Trigger: events_delivered writes the deliveries. @schedules and @scheduled_times are null except for
+-- runs of schedules. A second run of a schedule for the same due time makes the statement fail.
 --
--- Reads the API keys of the requests, by primary key. A submission with an ended key or an ended headroom lease has no row. For a
--- submission with an API key, erasures is not read: an erasure revokes the client's keys. insertOwn reads erasures for jobs without an API
--- key: runs of schedules and jobs of operators. Leases are locked in order of id.
+-- Reads the API keys of the requests, by primary key. A submission with an ended key or an ended headroom lease has no row. The table
+-- erasures is not read for a submission with an API key, because an erasure revokes the client's keys. insertOwn reads erasures for jobs
+-- without an API key: runs of schedules and jobs of operators. Leases are locked in order of id.
 -- Parameters: @ids, @clients, @types, @work_kinds, @definitions, @params, @max_attempts, @auto_retries,
 --   @execution_times, @callbacks, @correlation_ids, @traceparents, @languages, @request_ids, @keys,
 --   @request_hashes, @batches, @created_times, @key_window, @event_ids,

@@ -19,8 +19,8 @@ FROM jobs j CROSS JOIN LATERAL (
 WHERE j.job_id = @job AND j.client_id = @client ORDER BY a.attempt
 
 -- name: readReport
--- Reads the report of an attempt, or of the latest one if @attempt is 0, and the events up to its end, in one snapshot. Finds all by
--- primary key; locks nothing. No row: there is no such job, or no such report.
+-- Reads the report of an attempt (0: the latest), and the job's events up to the attempt's end, in one snapshot. Finds the rows by primary
+-- key; locks nothing. No row: there is no such job, or no such report.
 -- Parameters: @job, @client, @attempt
 SELECT {{attemptColumns}}, r.duration_ms,
   (SELECT json_agg(json_build_object('ID', e.event_id, 'JobID', e.job_id, 'Seq', e.seq, 'Name', e.event_name, 'Prev', e.prev_state,
@@ -31,8 +31,8 @@ FROM reports r JOIN jobs j ON j.job_id = r.job_id
 WHERE r.job_id = @job AND j.client_id = @client AND (@attempt = 0 OR r.attempt = @attempt) ORDER BY r.attempt DESC LIMIT 1
 
 -- name: readResult
--- Reads a job's result, found by primary key. kept is false once the result has expired, even before the cleaner removes the body. Locks
--- nothing. No row: the client has no such job; a row without media_type: the job has no result.
+-- Reads a job's result, found by primary key. The column kept is false from the result's expiry on, even before the cleaner removes the
+-- body. Locks nothing. No row: the client has no such job; a row without media_type: the job has no result.
 -- Parameters: @job, @client
 SELECT j.state, r.media_type, r.sha256, r.expires_at, kept, CASE WHEN kept THEN r.body END
 FROM jobs j LEFT JOIN results r ON r.job_id = j.job_id
@@ -40,12 +40,12 @@ CROSS JOIN LATERAL (SELECT coalesce(r.expires_at > clock_timestamp() AND r.body 
 WHERE j.job_id = @job AND j.client_id = @client
 
 -- fragment: listJobs
--- Lists jobs, the newest first, backwards along an index on (owner, job_id). This is jobs_client, or jobs_batch if the owner is a batch,
--- or jobs_schedule if it is a schedule. Each row says whether it matches. The maxLooked-th row is always returned, to continue from there.
--- Locks nothing.
+-- Lists jobs, the newest first, backwards along an index on (owner, job_id). This is jobs_client, or jobs_batch if the owner is a batch, or
+-- jobs_schedule if it is a schedule. The column wanted says whether a row matches the filters. The maxLooked-th row is returned even if it
+-- does not match, so that the next page can begin there. Locks nothing.
 --
 -- The planner must not collect and sort all jobs of the owner, or walk the primary key past other clients' jobs, even if its statistics
--- suggest that. So the range is a row comparison, which no other index can search, and sessions disable bitmap scans.
+-- suggest that. So the range is a row comparison: no other index can search by it. Sessions also disable bitmap scans.
 --
 -- The correlation id is a filter without an index. Such searches are rare. An index would cost an entry of up to 256 bytes for each
 -- submission. maxLooked limits the cost of the filter.
@@ -72,13 +72,13 @@ ORDER BY {{owner}} DESC, job_id DESC LIMIT @limit
 -- {{guard}} => true
 
 -- name: listByBatch of listJobs
--- The statement does not read the jobs of another client's batch, so it takes as long as for a batch that never existed.
+-- Does not read the jobs of another client's batch. So the duration does not reveal that the batch exists.
 -- {{owner}} => batch_id
 -- {{value}} => @batch::uuid
 -- {{guard}} => batch_id IS NOT NULL AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND client_id = @client)
 
 -- name: listBySchedule of listJobs
--- A schedule may be deleted, so the owner is read from its jobs.
+-- The schedule may have been deleted, so its owner is read from its jobs.
 -- {{owner}} => schedule_id
 -- {{value}} => @schedule::uuid
 -- {{guard}} => schedule_id IS NOT NULL AND {{firstRunOfClient}}

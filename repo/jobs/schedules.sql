@@ -64,9 +64,9 @@ SELECT look_at - now() FROM schedules WHERE look_at IS NOT NULL ORDER BY look_at
 
 -- name: dueSchedules
 -- Reads the schedules that must be checked now, from the first rows of the index schedules_due. Clients take turns; the earliest schedule
--- of each comes first. Unless overlap is allowed, it checks by the index jobs_schedule_open whether an earlier run is not final. jumped is
--- the time to which a test bed last moved its clock, or null if the clock was never moved. If the clock is frozen or has another rate,
--- jumped is the current time. Locks nothing.
+-- of each client comes first. busy is true if overlap is not allowed and an earlier run has not ended (by the index jobs_schedule_open).
+-- jumped is the time to which a test bed last moved its clock, or null if the clock was never moved. If the clock is frozen or has another
+-- rate, jumped is the current time. Locks nothing.
 -- Parameters: @limit
 SELECT now() AS now, overlap <> 'allow' AND EXISTS (
   SELECT FROM jobs j WHERE j.schedule_id = schedules.schedule_id AND j.finished_at IS NULL) AS busy, (

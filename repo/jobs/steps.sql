@@ -1,5 +1,5 @@
 -- fragment: throttled
--- Condition: the job is throttled. It is the predicate of the index jobs_throttled.
+-- Condition: the job is throttled. This is the predicate of the index jobs_throttled.
 worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL AND run_at >= {{throttledUntil}}
 
 -- name: releaseJobs
@@ -33,8 +33,8 @@ SELECT * FROM changed
 -- written once, even if its request is repeated after a lost answer. The events are counted in the statement's snapshot. If another
 -- transaction changed the row between the snapshot and the lock, the statement writes nothing and returns null.
 --
--- Locks the job row, found by primary key, and changes no indexed column; counts the job's own events by primary key. No row: the claim
--- is no longer current. Trigger: events_delivered writes the deliveries.
+-- Locks the job row, found by primary key, and changes no indexed column; counts the job's events by primary key. No row: the claim is no
+-- longer current. Trigger: events_delivered writes the deliveries.
 -- Parameters: @job, @attempt, @fence, @before, @event_id, @emit, @due
 WITH ready AS MATERIALIZED (
   SELECT j.job_id, j.client_id, j.event_seq, j.event_tx, j.attempt, j.updated_at, j.callback IS NOT NULL AS called_back,
@@ -58,8 +58,7 @@ WITH ready AS MATERIALIZED (
 SELECT CASE WHEN seen.seq = stamped.event_seq THEN EXISTS (SELECT FROM fresh) END FROM stamped, seen
 
 -- fragment: taskColumns
--- The columns of a task, named like the members of job.Task. The reason is the failure of the previous attempt, from its report; a first
--- attempt has none.
+-- The columns of a task, named like the members of job.Task. The reason is the previous attempt's failure reason, "" for a first attempt.
 jobs.job_id, jobs.attempt, jobs.dispatch, jobs.run_at, coalesce(jobs.traceparent, '') AS traceparent, jobs.client_id,
   jobs.work_kind, CASE WHEN jobs.attempt > 1 THEN coalesce((SELECT failure_reason FROM reports
     WHERE reports.job_id = jobs.job_id AND reports.attempt = jobs.attempt - 1), '') ELSE '' END AS reason
