@@ -20,7 +20,7 @@ func (s *Store) InsertClient(ctx context.Context, id job.ID) (job.Client, error)
 	return job.Client{ID: id, CreatedAt: created}, err
 }
 
-// NameClient sets the operators' name for a client; "" removes it. It reports whether the client exists.
+// NameClient sets the name that operators give a client; "" removes it. It reports whether the client exists.
 func (s *Store) NameClient(ctx context.Context, id job.ID, name string) (exists bool, err error) {
 	n, err := s.db.Change(ctx, "name client", `UPDATE clients SET name = $2 WHERE client_id = $1`, pg.UUID(id), pg.Nullable(name))
 	return n > 0, err
@@ -94,8 +94,8 @@ func storeKeys(ctx context.Context, tx pgx.Tx, change job.KeyChange) error {
 	return nil
 }
 
-// WatchKeys calls `changed` with the id of a key whenever a process changes the key's validity. It calls `connected` when the watch begins
-// or ends; without a watch, cached keys must not be trusted. It returns when ctx ends.
+// WatchKeys calls `changed` with the id of a key whenever a process changes the key's validity. It calls `connected` with true when the
+// watch begins, and with false when it ends. Without a watch, cached keys must not be trusted. It returns when ctx ends.
 func (s *Store) WatchKeys(ctx context.Context, changed func(id string), connected func(bool)) {
 	for ctx.Err() == nil {
 		err := s.watchKeys(ctx, changed, connected)

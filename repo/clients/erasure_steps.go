@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Limits of one part of an erasure, which is one short transaction.
+// Limits of one part of an erasure. Each part is a short transaction.
 const (
 	eraseLimit    = 500    // rows
 	eraseJobLimit = 100    // jobs, with their data
@@ -21,7 +21,6 @@ const (
 	countLook     = 10_000 // rows read to count the client's rows
 )
 
-// eraseStep is one step of an erasure, done in parts.
 type eraseStep struct {
 	name    string
 	inReset bool // the step is also part of a reset of a test bed
@@ -34,9 +33,9 @@ type eraseStep struct {
 //     refused. The step settle waits for the transactions that did not see the erasure.
 //   - Jobs are canceled before the first is removed. A job that is retried later is canceled again before its removal.
 //   - Deliveries belong to a job or a webhook, and are removed with it.
-//   - settle_jobs waits for transactions that found a job before its removal. They may write a tombstone, or an item
-//     of an operator's bulk operation; later steps remove both.
-//   - Events without a job belong to webhooks and batches, which are removed before them.
+//   - settle_jobs waits for transactions that found a job before its removal. Such a transaction may still write a
+//     tombstone, or an item of an operator's bulk operation. Later steps remove both.
+//   - Events without a job are removed after the webhooks and batches that they belong to.
 //   - Then the steps count all rows. If any are left, the erasure begins again.
 var eraseSteps = []eraseStep{
 	{"stop", true, (*erasing).stop}, // the name is also the default of the column erasures.step
@@ -67,8 +66,8 @@ var eraseSteps = []eraseStep{
 	{"finish", false, (*erasing).finish},
 }
 
-// resetSteps are the steps of a reset of a client's test bed. A reset does not refuse new rows, so no step waits for older transactions.
-// Sessions and their recorded exchanges stay.
+// resetSteps are the steps of a reset of a client's test bed. New rows may still appear during a reset, so no step waits for older
+// transactions. Sessions and their recorded exchanges stay.
 var resetSteps = append(slices.DeleteFunc(slices.Clone(eraseSteps), func(s eraseStep) bool { return !s.inReset }),
 	eraseStep{"idempotency_keys", true, limited("idempotency_keys", statement("forgetAnswers"))})
 
@@ -141,7 +140,7 @@ func (e *erasing) split(found []erasedJob) (final [][16]byte) {
 	return final
 }
 
-// If the leader dies before it cancels the found jobs, the step that removes jobs cancels them.
+// The leader cancels the found jobs after the commit. If it dies before that, the step jobs finds them again.
 func (e *erasing) findUnfinished(ctx context.Context) (bool, error) {
 	found, err := pg.RowsIn(ctx, e.tx, pgx.RowToStructByPos[erasedJob], statement("lookErasedJobs"),
 		pg.UUID(e.Erasure.ClientID), [16]byte(e.Erasure.Position), eraseLimit)
@@ -187,8 +186,8 @@ func (e *erasing) waitingDeliveries(ctx context.Context) (bool, error) {
 	return n == 0, err
 }
 
-// jobs removes jobs with all their data. It counts the data in the same transaction, since only the jobs show which client the data
-// belongs to. It locks the jobs' rows, because all statements that write data for a job need its row.
+// jobs removes jobs with all their data. In the same transaction it counts what remains, because the data could not be found by client
+// later. It locks the jobs, so that no other statement adds data to them meanwhile.
 func (e *erasing) jobs(ctx context.Context) (bool, error) {
 	found, err := pg.RowsIn(ctx, e.tx, pgx.RowToStructByPos[erasedJob], statement("chooseErasedJobs"),
 		pg.UUID(e.Erasure.ClientID), eraseJobLimit)

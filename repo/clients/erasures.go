@@ -84,7 +84,7 @@ func (s *Store) OpenErasures(ctx context.Context) ([]*job.Erasure, error) {
 }
 
 // EraseStep does the next part of an erasure. It commits removals and progress together, so each part happens exactly once even after a
-// crash. ErasureStep.Erasure is nil if the erasure is done, or if another process works on it.
+// crash. ErasureStep.Erasure is nil if the erasure was already done, or if another process works on it.
 func (s *Store) EraseStep(ctx context.Context, id job.ID) (step job.ErasureStep, err error) {
 	err = s.db.InTx(ctx, "erase", func(ctx context.Context, tx pgx.Tx) error {
 		// The wait for a lock must be short, because a transaction that waits holds back the event streams of all clients.
@@ -134,8 +134,8 @@ type erasing struct {
 	tx pgx.Tx
 }
 
-// advance does a part of the current step of an erasure. `last` reports whether the last step is done; then the first step is next. If a
-// later version wrote a step that is unknown here, the erasure starts again: every step may be repeated.
+// advance does a part of the current step of an erasure. `last` reports whether the last step is done; then the first step is next. If the
+// step is unknown here (written by a newer ForgeRun), the erasure starts again. Every step may be repeated.
 func (e *erasing) advance(ctx context.Context, steps []eraseStep) (last bool, err error) {
 	n := max(0, slices.IndexFunc(steps, func(s eraseStep) bool { return s.name == e.Erasure.Step }))
 	before, removed := e.Erasure.Position, maps.Clone(e.Erasure.Removed)

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// How long keys and unused clients are kept (section 15).
+// How long keys and unused clients are kept.
 const (
 	KeysKept          = 90 * 24 * time.Hour // revoked or expired API keys, for audit; also entries of the operators' audit log
 	unusedClientsKept = 30 * 24 * time.Hour
@@ -58,9 +58,9 @@ func (s *Store) CleanUnused(ctx context.Context, limit int) (more bool, err erro
 	return len(unused) == limit, err
 }
 
-// removeUnused removes clients and their keys, and makes all processes forget the keys. It locks the clients first, as every change of
-// keys does, so no key is added meanwhile. Then it locks the keys, and skips a client with a key that was used since findUnused. A
-// concurrent UseKey waits for the lock of its key. Then the key is gone, or the client was kept.
+// removeUnused removes clients and their keys, and makes all processes forget the keys. It locks the clients first, as every change of keys
+// does, so no key is added meanwhile. Then it locks the keys, and skips a client with a key that was used since findUnused. A concurrent
+// UseKey waits for the lock of its key. When UseKey gets the lock, the key is gone, or its client stays.
 func removeUnused(ctx context.Context, tx pgx.Tx, found []pgtype.UUID, keep time.Duration) error {
 	clients, err := pg.RowsIn(ctx, tx, pg.RowToID, statement("lockUnused"), found)
 	if err != nil {

@@ -94,8 +94,8 @@ func (s *Store) Delivery(ctx context.Context, client job.ID, owner job.DeliveryO
 	return &d, tries, nil
 }
 
-// Redeliver makes a completed or waiting delivery due now. It does not change a delivery that is being sent. If the webhook is disabled, it
-// returns a conflict; if the webhook was deleted, a not-found error.
+// Redeliver makes a completed or waiting delivery due now. It does not change a delivery that is being sent. For a disabled webhook, it
+// returns a conflict, and for a deleted one a not-found error.
 func (s *Store) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
 	d, found, err := pg.QueryFirst(ctx, s.db, scanOneDelivery, statement("redeliver"),
 		pg.UUID(id), pg.UUID(client), pg.UUID(owner.WebhookID), pg.UUID(owner.JobID))
@@ -132,7 +132,7 @@ func (s *Store) TestWebhook(ctx context.Context, client, id job.ID) (*job.Delive
 }
 
 const (
-	// maxReplayed is how many events one call of ReplayEvents may read, job events and others together.
+	// maxReplayed is how many events, with or without a job, one call of ReplayEvents may read.
 	maxReplayed = 5000
 
 	// The stream is not sorted by time. An event may be up to replaySlack older than the one before it, because no transaction that writes
@@ -141,8 +141,8 @@ const (
 )
 
 // ReplayEvents sends a webhook the events that it missed since the given time. First it makes the FAILED deliveries due. Then it queues
-// matching events that have no delivery to the webhook, in stream order. ReplayEvents reads a limited number of events. If there are more,
-// it returns the position to continue after; the zero position is the beginning.
+// matching events that have no delivery to the webhook, in stream order. ReplayEvents reads a limited number of events. If more remain, it
+// returns the position to continue after. To begin, pass the zero position.
 //
 // It skips the events of webhook tests, and the events that report that this webhook was disabled.
 func (s *Store) ReplayEvents(ctx context.Context, client, webhook job.ID, since time.Time, after job.Position, limit int) (
@@ -155,7 +155,7 @@ func (s *Store) ReplayEvents(ctx context.Context, client, webhook job.ID, since 
 			return again, err
 		}
 		failed = again.Queued
-		// All events since the given time, and few earlier ones, come after this position.
+		// This position is a little before the first event since the given time.
 		if after.Tx, err = pg.QueryValue[uint64](ctx, s.db, statement("findReplayStart"), pg.UUID(client), since.Add(-replaySlack)); err != nil {
 			return again, err
 		}

@@ -41,7 +41,7 @@ const (
 	// pageBytes is the size, in bytes, that ends a page. The event that reaches this size is still included, so each page has at least one
 	// event.
 	pageBytes = 256 << 10
-	// batchBytes is about the maximum size of a batch document, with all failed items that it may list.
+	// batchBytes is the approximate size of the largest batch document, in bytes.
 	batchBytes = 16 << 10
 )
 
@@ -85,8 +85,8 @@ var errFuturePosition = job.Errorf(job.CodeMalformed, "This position is after th
 
 // ClientEvents reads events of a client after a position, in the order of positions: at most `limit` of them, within pageBytes.
 //
-// ClientEvents returns an event only if no pending transaction can still insert an earlier one. The ids of pending transactions, and the
-// tx of their events, are at or above the snapshot's xmin. So they cannot add an event below the xmin.
+// ClientEvents returns an event only if no pending transaction can still insert an earlier one. Pending transactions, and the tx of their
+// events, are at or above the snapshot's xmin. So no more events with a tx below the xmin can appear.
 func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
 	type line struct {
 		future, held, more bool
@@ -117,7 +117,7 @@ func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Posit
 		}
 		if !l.batch.IsZero() {
 			if l.event.Batch = batches[l.batch]; l.event.Batch == nil {
-				continue // the batch is gone, so the event is gone, too: events are removed first
+				continue // a batch is removed only after its events, so this event was removed meanwhile
 			}
 		}
 		feed.Events = append(feed.Events, *l.event)
@@ -125,7 +125,7 @@ func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Posit
 	return feed, s.requireReader(ctx, feed.Events)
 }
 
-// requireReader returns an error if the API key of the context ended before the events were read. The check follows the read, so it sees
+// requireReader returns an error if the API key of the context ended before the events were read. The check runs after the read. So it sees
 // every revocation that was committed before these events.
 func (s *Store) requireReader(ctx context.Context, events []job.Occurrence) error {
 	key := job.KeyOf(ctx)
@@ -135,7 +135,7 @@ func (s *Store) requireReader(ctx context.Context, events []job.Occurrence) erro
 	return s.db.RequireKey(ctx, key)
 }
 
-// endedBatches reads completed batches with their outcome, which never changes, but without items and job counts.
+// endedBatches reads completed batches without items and job counts. A later read gives the same result.
 func (s *Store) endedBatches(ctx context.Context, ids []job.ID) (map[job.ID]*job.Batch, error) {
 	if ids = slices.DeleteFunc(ids, job.ID.IsZero); len(ids) == 0 {
 		return nil, nil

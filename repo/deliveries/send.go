@@ -67,9 +67,9 @@ type claimRequest struct {
 	hold time.Duration
 }
 
-// ClaimDelivery claims a due delivery for the given time and returns it with all the data to send it. If it cannot be claimed yet, it
-// returns nil and how long to wait before the next try. If there is nothing to claim, it returns nil and no wait. Then the delivery is
-// settled, being sent or gone, or its webhook is disabled or deleted.
+// ClaimDelivery claims a due delivery for the given time and returns it with all the data to send it. If the delivery is not due yet or
+// locked, ClaimDelivery returns nil and how long to wait before the next try. It returns nil and no wait if the delivery is settled, being
+// sent or removed, or if its webhook is disabled or deleted.
 func (s *Store) ClaimDelivery(ctx context.Context, id job.ID, hold time.Duration) (*job.ClaimedDelivery, time.Duration, error) {
 	c, err := s.claims.Do(ctx, claimRequest{id, hold})
 	return c.delivery, c.wait, err
@@ -82,7 +82,7 @@ func (s *Store) claimDeliveries(ctx context.Context, db pg.Conn, all []claimRequ
 	if err != nil {
 		return nil, err
 	}
-	// Claims stay valid even if the batches cannot be read; such deliveries are due again when the claim ends.
+	// If the batches cannot be read, their deliveries stay claimed. They are due again when the claim ends.
 	batches, err := s.endedBatches(ctx, pg.Column(rows, func(c claimed) job.ID { return c.batch }))
 	answers := make([]pg.Answer[claim], len(all))
 	for _, c := range rows {
@@ -96,7 +96,7 @@ func (s *Store) claimDeliveries(ctx context.Context, db pg.Conn, all []claimRequ
 			continue
 		case !c.batch.IsZero():
 			if c.Occurrence.Batch = batches[c.batch]; c.Occurrence.Batch == nil {
-				continue // the batch is gone, so the event is gone, too: events are removed first
+				continue // a batch is removed only after its events, so this event was removed meanwhile
 			}
 		}
 		a.Value.delivery = &c.ClaimedDelivery
@@ -232,8 +232,8 @@ type EndpointWalk struct {
 	Looked, Changed int
 }
 
-// Next returns the endpoint to continue the walk after. `look` and `limit` limited the endpoints read and the deliveries changed by the
-// finished call.
+// Next returns the endpoint to continue the walk after. The finished call read at most `look` endpoints and changed at most `limit`
+// deliveries.
 func (w EndpointWalk) Next(from job.EndpointKey, look, limit int) job.EndpointKey {
 	switch {
 	case w.Changed == limit: // the same endpoints may have more deliveries to change

@@ -16,7 +16,7 @@ const DisableFailures = 20
 // WebhookLimits determine when a failing webhook is disabled. Both limits must be reached. The zero value means 20 failures and 10 minutes.
 type WebhookLimits struct {
 	DisableFailures int
-	DisableAfter    time.Duration // time since the first failure in a row
+	DisableAfter    time.Duration // time since the first of these failures
 }
 
 func (l WebhookLimits) orDefault() WebhookLimits {
@@ -67,8 +67,8 @@ func (s secretScanner) valid(now time.Time) []job.SealedSecret {
 }
 
 // InsertWebhook stores an enabled webhook with its current secret. If ProvenAt is set, the webhook is proven now. InsertWebhook returns
-// only after the commit, except within Once, which commits later. Inserts of one client wait for each other here: a wait in the database
-// would hold a connection.
+// after the commit. Inside jobs.Store.Once, the surrounding transaction commits later. Inserts of one client wait for each other here: a
+// wait in the database would hold a connection.
 func (s *Store) InsertWebhook(ctx context.Context, w job.Webhook) (added job.Webhook, err error) {
 	_, unlock, err := s.newHooks.Lock(ctx, w.ClientID)
 	if err != nil {
@@ -119,15 +119,15 @@ func (s *Store) UpdateWebhook(ctx context.Context, client, id job.ID, p job.Webh
 		p.URL, p.Events, p.Description, mode, p.Enabled, p.Proven)
 }
 
-// DeleteWebhook deletes a webhook. FailOrphans ends its waiting deliveries. Its deliveries of jobs are removed with the jobs. Clean
-// removes the others.
+// DeleteWebhook deletes a webhook. FailOrphans ends its waiting deliveries. Its other deliveries are removed with their jobs, or by Clean
+// if they have no job.
 func (s *Store) DeleteWebhook(ctx context.Context, client, id job.ID) error {
 	_, err := s.oneWebhook(ctx, statement("deleteWebhook"), pg.UUID(id), pg.UUID(client))
 	return err
 }
 
-// RotateWebhookSecret replaces a webhook's secret. The previous secret stays valid for the overlap, and the two before it for the rest of
-// their overlap. So a client can repeat a rotation after a lost answer: the secret that its receivers know stays valid.
+// RotateWebhookSecret replaces a webhook's secret. Previous secrets stay valid until their overlap ends, at most three of them. So a client
+// that got no response can rotate again: the secret that its receivers use stays valid.
 func (s *Store) RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte, overlap time.Duration) (*job.Webhook, error) {
 	return s.oneWebhook(ctx, statement("rotateSecret"), pg.UUID(id), pg.UUID(client), sealed, overlap)
 }
@@ -150,8 +150,8 @@ func (s *Store) SigningKeys(ctx context.Context) ([]job.SigningKey, error) {
 // AddSigningKey publishes a key. The first key signs at once. A later key signs after the delay, so that receivers can fetch it before.
 // The other keys stay published for the overlap after they stop signing. All times are Postgres' times.
 //
-// If `onlyFirst` is set, it does nothing if there is a key already. It does not change k if k is already the current key, but still
-// retires the other keys.
+// With `onlyFirst`, it adds k only if there is no key yet, and does nothing else. Without `onlyFirst`, if k is already the current key, the
+// call only retires the other keys.
 func (s *Store) AddSigningKey(ctx context.Context, k job.SigningKey, onlyFirst bool, delay, overlap time.Duration) error {
 	return s.db.InTx(ctx, "signing key", func(ctx context.Context, tx pgx.Tx) error {
 		// Processes that start together take turns.

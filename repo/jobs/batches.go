@@ -17,7 +17,7 @@ import (
 const batchEndpoint = "batch"
 
 // InsertBatch stores a batch with its jobs in one transaction, and returns only after the commit. The caller has checked that the key is
-// free. If another submission takes the key meanwhile, InsertBatch returns the batch of the other submission in its current state.
+// free. If another submission takes the key meanwhile, InsertBatch returns that submission's batch as it is now.
 func (s *Store) InsertBatch(ctx context.Context, sub job.BatchSubmission) (b *job.Batch, replayed bool, err error) {
 	insert := func() (*job.Batch, error) { return s.insertBatch(ctx, sub) }
 	if sub.IdempotencyKey == "" {
@@ -51,7 +51,7 @@ func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.
 			}
 		}
 		if len(sub.Jobs) > 0 {
-			p = s.order.take(len(sub.Jobs)) // after the key, because taking a key may wait
+			p = s.order.take(len(sub.Jobs)) // after takeKey, which may wait: later flushes would wait for this place
 		}
 		return s.insertItems(ctx, tx, &b, sub.Jobs, p)
 	})
@@ -99,8 +99,8 @@ func (s *Store) insertItems(ctx context.Context, tx pgx.Tx, b *job.Batch, jobs [
 }
 
 // FindBatch returns the batch of an idempotency key, nil if the key is unused or expired. If the key was used for a different request, it
-// returns an idempotency conflict. If the batch was already removed, it returns an error. Otherwise the caller would store the batch
-// again, and its jobs would run twice.
+// returns an idempotency conflict. If the batch was already removed, it returns an error. With nil, the caller would store the batch again,
+// and its jobs would run twice.
 func (s *Store) FindBatch(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Batch, error) {
 	known, err := s.findKey(ctx, client, batchEndpoint, key, hash)
 	if err != nil || known == nil {
@@ -163,8 +163,8 @@ func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready
 // batch.completed. It returns the identity, items and outcome of the batches that it completed. It reads before it locks, because usually
 // no batch is ready.
 //
-// An outcome counts the jobs at a moment when all of them are finished. A later retry of a job does not change it. Jobs of open batches
-// cannot be deleted (see notInOpenBatch), so the outcome counts all of them.
+// An outcome counts the jobs when all of them are finished. Later retries do not change the outcome. Jobs of open batches cannot be deleted
+// (see notInOpenBatch), so the outcome counts all of them.
 func (s *Store) CompleteBatches(ctx context.Context, ids []job.ID) (completed []job.Batch, err error) {
 	found, err := pg.Query(ctx, s.db, pg.RowToID, statement("readyGiven"), pg.Column(ids, pg.UUID))
 	if err != nil || len(found) == 0 {
@@ -247,7 +247,7 @@ func writeOutcomes(ctx context.Context, tx pgx.Tx, ready []job.Batch) ([]job.Bat
 	return completed, nil
 }
 
-// CountsInBatch reports whether a job belongs to an open batch, so that it cannot be deleted.
+// CountsInBatch reports whether a job belongs to an open batch. Such a job cannot be deleted.
 func (s *Store) CountsInBatch(ctx context.Context, id job.ID) (bool, error) {
 	return pg.QueryValue[bool](ctx, s.db, statement("inOpenBatch"), pg.UUID(id))
 }

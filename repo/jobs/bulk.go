@@ -25,9 +25,9 @@ func scanBulk(row pgx.CollectableRow) (*job.Bulk, error) {
 
 var scanBulkItem = pgx.RowToStructByNameLax[job.BulkItem]
 
-// InsertBulk stores a bulk operation and returns it with its time of creation. It returns only after the commit, except within Once, which
-// commits later. If the owner has too many open operations, it returns a conflict. If all clients together have too many, it returns
-// job.CodeRateLimited.
+// InsertBulk stores a bulk operation and returns it with its time of creation. It returns after the commit. Inside Store.Once, the
+// surrounding transaction commits later. If the owner has too many open operations, it returns a conflict. If all clients together have too
+// many, it returns job.CodeRateLimited.
 func (s *Store) InsertBulk(ctx context.Context, b job.Bulk) (added *job.Bulk, err error) {
 	err = s.db.InTx(ctx, "bulk", func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, statement("lockBulk")); err != nil {
@@ -61,13 +61,13 @@ func manyBulks(ctx context.Context, tx pgx.Tx, owner job.BulkOwner) error {
 // bulkRetryAfter is the Retry-After when all clients together have too many operations.
 const bulkRetryAfter = 10 * time.Second
 
-// Bulk reads a bulk operation of a client, or of any client for the zero id.
+// Bulk reads a bulk operation of a client. If `client` is zero, the operation may belong to anyone.
 func (s *Store) Bulk(ctx context.Context, client, id job.ID) (*job.Bulk, error) {
 	return pg.QueryOne(ctx, s.db, errBulkNotFound, scanBulk, statement("readBulk"), pg.UUID(id), pg.UUID(client))
 }
 
-// Bulks lists the bulk operations of a client, or of all clients for the zero id, the newest first. It returns the id to continue after,
-// zero at the end.
+// Bulks lists the bulk operations of a client, the newest first. If `client` is zero, it lists the operations of all owners. It returns the
+// id to continue after, zero at the end.
 func (s *Store) Bulks(ctx context.Context, client job.ID, q job.BulkQuery) (list []*job.Bulk, next job.ID, err error) {
 	id, before := func(b *job.Bulk) job.ID { return b.ID }, [16]byte(pg.AfterOf(q.After))
 	if client.IsZero() {
@@ -88,8 +88,8 @@ func (s *Store) BulkItems(ctx context.Context, client, id job.ID, q job.BulkQuer
 	return pg.QueryPage(ctx, s.db, q.Limit, func(i job.BulkItem) job.ID { return i.JobID }, scanBulkItem, list, args...)
 }
 
-// AbortBulk ends a client's operation after the items that are being processed, and returns it. It returns an aborted operation unchanged,
-// and a conflict for a finished one.
+// AbortBulk waits for the items that are being processed, then ends a client's operation and returns it. It returns an aborted operation
+// unchanged, and a conflict for a finished one.
 func (s *Store) AbortBulk(ctx context.Context, client, id job.ID) (b *job.Bulk, changed bool, err error) {
 	b, changed, err = pg.QueryFirst(ctx, s.db, scanBulk, statement("abortBulk"), pg.UUID(id), pg.UUID(client))
 	if err != nil || changed {
@@ -102,8 +102,8 @@ func (s *Store) AbortBulk(ctx context.Context, client, id job.ID) (b *job.Bulk, 
 	return b, false, err
 }
 
-// CountBulk counts the matching jobs among the next `look` jobs that an operation would read. It starts with the newest job that is older
-// than `before`, or with the newest of all for the zero id.
+// CountBulk counts the matching jobs among the next `look` jobs that an operation would read. It starts below the job id `before`, or with
+// the newest job if `before` is zero.
 func (s *Store) CountBulk(ctx context.Context, client job.ID, f job.BulkFilter, before job.ID, look int) (job.BulkLook, error) {
 	args := append(bulkArgs(client, f, before, time.Now().Add(pg.IDSkew)), look, job.BulkSample)
 	count, _ := bulkAlong(client, f)
@@ -167,8 +167,8 @@ func (s *Store) GatherBulk(ctx context.Context, b *job.Bulk, look, most int) (*j
 	return gathered, found, err
 }
 
-// DoItems calls `do` with the next items of an operation that have no result: at most `limit` items, after the given job. They contain the
-// current state of their jobs. `do` must change the jobs through this store, with the context that it gets, and return the items that now
+// DoItems calls `do` with the next items of an operation that have no result: at most `limit` items, after the given job. Each item
+// contains its job as it is now. `do` must change jobs through this store, with the context that it gets. It returns the items that now
 // have a result. Changes and results are committed together, so each item takes effect exactly once even after a crash (see recordItems).
 //
 // DoItems returns the items that it passed to `do`. It returns none if all items have a result, the operation is finished, or another

@@ -21,7 +21,7 @@ type cancelRequest struct {
 }
 
 // Cancel ends an unfinished job. `before` has only the identity, batch, state, start, definition, callback and trace of the job before the
-// cancel. Cancel does not change a final job (section 14); `before` is nil then.
+// cancel. For a final job, Cancel changes nothing, and `before` is nil.
 func (s *Store) Cancel(ctx context.Context, client, id job.ID) (change job.Change, before *job.Job, err error) {
 	c, err := s.cancels.Do(ctx, cancelRequest{client, id, job.KeyOf(ctx)})
 	return c.Change, c.Before, err
@@ -88,7 +88,7 @@ type retryRequest struct {
 }
 
 // Retry queues the attempt after the given failed one, to run after `wait`. If the job is no longer FAILED at that attempt, Retry does not
-// change it. The new attempt continues the given traceparent, or the previous attempt's if it is "".
+// change it. The new attempt belongs to the trace `traceparent`, or to the previous attempt's trace if `traceparent` is "".
 func (s *Store) Retry(ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string) (job.Change, error) {
 	return s.retries.Do(ctx, retryRequest{client, id, attempt, wait, traceparent, job.KeyOf(ctx), job.LeaseOf(ctx), false})
 }
@@ -150,7 +150,6 @@ func (s *Store) Look(ctx context.Context, client, id job.ID) (job.Change, error)
 	return c, err
 }
 
-// deleteTries is the maximum number of tries to delete a job that keeps changing.
 const deleteTries = 3
 
 // Delete removes a client's final job with all its data. It returns a conflict if the job is not final or belongs to an open batch.

@@ -8,8 +8,8 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// clockInterval is how often a process asks for Postgres' time. After Postgres' clock was set, tasks may be scheduled for wrong times for
-// that long. If a task would come too late, the relay enqueues its job.
+// clockInterval is how often a process asks for Postgres' time. For this long after Postgres' clock was set, tasks may be scheduled for
+// wrong times. If a task is scheduled too late, the relay enqueues its job.
 const clockInterval = time.Second
 
 // Now returns an estimate of Postgres' time. Jobs are due by that time, even if this machine's clock differs. Before the first answer
@@ -32,7 +32,7 @@ func (s *Store) FollowClock(ctx context.Context, report func(ahead time.Duration
 	})
 }
 
-// ReadClock asks Postgres for its time.
+// ReadClock reads Postgres' time and updates the estimate of Now.
 func (s *Store) ReadClock(ctx context.Context) (time.Time, error) {
 	before, known := s.order.clock.now()
 	server, err := pg.QueryValue[time.Time](ctx, s.db, `SELECT pg_catalog.clock_timestamp()`)
@@ -60,7 +60,7 @@ type serverClock struct {
 	mu    sync.Mutex
 	base  time.Time // time of the first answer, the reference for `offset` and `older`
 	known bool
-	// Postgres' clock minus this process' clock, at least. `offset` is the bound since `rotated`, `older` the bound of the period before.
+	// Lower bounds of Postgres' clock minus this process' clock: `offset` since `rotated`, `older` from the period before.
 	offset, older time.Duration
 	rotated       time.Time
 }
@@ -75,8 +75,8 @@ func (c *serverClock) now() (t time.Time, known bool) {
 	return c.base.Add(time.Since(c.base) + max(c.offset, c.older)), true
 }
 
-// observe records an answer: Postgres' clock showed `server`, and the answer arrived at `received`. If the clock was set back, earlier
-// answers no longer count.
+// observe records an answer: Postgres' clock showed `server`, and the answer arrived at `received`. If `setBack` is true, Postgres' clock
+// was set back, and earlier answers no longer count.
 func (c *serverClock) observe(server, received time.Time, setBack bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

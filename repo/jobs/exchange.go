@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// stepBatcher is the name of the shared batcher.
+// stepBatcher is the name of the batcher of claims, starts and finishes.
 const stepBatcher = "steps"
 
 var (
@@ -57,18 +57,18 @@ const (
 	maxLockedWait = 50 * time.Millisecond
 )
 
-// A flush counts resumed jobs only among the resumeLook oldest due jobs. If it misses one, it resumes one job too many, which is throttled
-// again.
+// A flush counts resumed jobs (throttled before, due again now) only among the resumeLook oldest due jobs. If it misses a resumed job, it
+// resumes one job too many. That job is throttled again.
 const resumeLook = 1000
 
-// createdWait is the wait before the next try to claim a CREATED job that is due but may not run yet. It cannot be throttled or parked,
-// because it is not QUEUED.
+// createdWait is the wait before the next try to claim a CREATED job that is due but may not run yet. Such a job cannot be throttled or
+// parked, because only QUEUED jobs can.
 const createdWait = time.Second
 
 // errLocked is the error of a step if its row stayed locked: nothing was written.
 var errLocked = fmt.Errorf("the row is locked by another session: %w", context.DeadlineExceeded)
 
-// step does one step in a flush that it may share with other steps. If another session has locked the row, it waits up to the statement
+// step does one step in a flush that it may share with other steps. If another session has locked the row, step retries up to the statement
 // timeout. It waits outside of any transaction, so other callers do not wait with it.
 func (s *Store) step(ctx context.Context, st step) (stepAnswer, error) {
 	done, err := s.steps.Do(ctx, st)
@@ -179,9 +179,9 @@ func send(ctx context.Context, db pg.Conn, queries []query) error {
 	return db.SendBatch(ctx, &batch).Close()
 }
 
-// explain sets the answers of steps for which stepJobs returned no row. Such a step was done before and its answer was lost, or its guard
-// did not hold, or its row was locked. If the guard holds now, explain treats the row as locked, and the step is tried again. The other
-// steps are already committed, even if explain fails.
+// explain sets the answers of steps for which stepJobs returned no row. Either the step was done before and its answer was lost, or its
+// conditions did not hold, or its row was locked. If the conditions hold now, explain reports the row as locked. The step is then tried
+// again. The other steps are already committed, even if explain fails.
 func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[stepAnswer], left []int) {
 	ids, workers := make([]pgtype.UUID, len(left)), make([]pgtype.UUID, len(left))
 	var claims []claimRequest
@@ -267,8 +267,7 @@ func (g guarded) holds(state job.State, c job.ClaimID) bool {
 	return g.state == state && g.attempt == c.Attempt && g.fence == c.Fence
 }
 
-// started reports whether the job runs under the claim. Only the worker with this claim knows the fence. So that worker has started the
-// job before, and did not get the answer.
+// started reports whether an earlier start of the claim succeeded and its answer was lost. Only the claim's worker knows the fence.
 func (g guarded) started(c job.ClaimID) bool { return g.holds(job.Running, c) && g.startedAt != nil }
 
 func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) stepAnswer {

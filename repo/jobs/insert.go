@@ -17,7 +17,7 @@ import (
 // jobsEndpoint is the scope of idempotency keys of POST /jobs.
 const jobsEndpoint = "jobs"
 
-// keyReused refuses a known key with another payload. It names the result of the first request, which belongs to the same client.
+// keyReused refuses a known key with another payload. The error names the job or batch of the first request, which the same client sent.
 func keyReused(endpoint string, made job.ID) error {
 	const detail = "This idempotency key was used for a different request, which created %s %s. " +
 		"Repeat that request unchanged, or use a new key."
@@ -41,8 +41,8 @@ var errKeyInFlight = &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: pg
 	Detail: "Another request with this idempotency key was being processed. Repeat the request."}
 
 // InsertJob stores a submission in one statement: the key's row, the job and its first events. It returns only after the commit. For a
-// known key, it returns the first answer. InsertJob refuses an ended API key, see job.WithKey. It calls Committed for each new job, in the
-// order of created_at, even if ctx has ended.
+// known idempotency key, it returns the first answer. InsertJob refuses an ended API key, see job.WithKey. It calls Committed for each new
+// job, in the order of created_at, even if ctx has ended.
 func (s *Store) InsertJob(ctx context.Context, sub job.Submission) (job.Receipt, error) {
 	return s.inserts.Do(ctx, insertion{Submission: sub, apiKey: job.KeyOf(ctx)})
 }
@@ -186,7 +186,7 @@ func (s *Store) FindReceipt(ctx context.Context, client job.ID, key string, hash
 	return s.findKey(ctx, client, jobsEndpoint, key, hash)
 }
 
-// findKey returns no state for a batch.
+// The receipt that findKey returns for a batch has no State.
 func (s *Store) findKey(ctx context.Context, client job.ID, endpoint, key string, hash [32]byte) (*job.Receipt, error) {
 	type known struct {
 		job.Receipt

@@ -11,8 +11,9 @@ import (
 // anyway, in any order, so a longer wait is useless.
 const maxHandOverWait = time.Second
 
-// order keeps the flushes of new jobs of this process in order (section 12). created_at rises with the number of the flush. A flush's jobs
-// are handed over (Submission.Committed is called) after the jobs of the previous flush, or after that flush failed.
+// order keeps the flushes of new jobs of this process in order (section 12). created_at rises with the number of the flush. To hand over a
+// flush means to call Submission.Committed for its jobs. A flush is handed over after the previous flush, unless that flush failed or takes
+// too long.
 type order struct {
 	clock   serverClock
 	service func(time.Time) time.Time // converts Postgres' time to the service's time
@@ -31,7 +32,7 @@ type order struct {
 
 type place struct {
 	number int64
-	first  time.Time // created_at of its first job; zero if Postgres assigns the times
+	first  time.Time // created_at of the flush's first job; zero if Postgres assigns the times
 }
 
 func (p place) at(i int) time.Time {
@@ -52,8 +53,7 @@ func newOrder(late prometheus.Counter) *order {
 	}
 }
 
-// take assigns the next place to a flush of n jobs. The created_at of its jobs may be slightly ahead of Postgres' clock; insertJobs
-// reduces it then.
+// take assigns the next place to a flush of n jobs. A created_at may be slightly ahead of Postgres' clock. insertJobs reduces such a time.
 func (o *order) take(n int) place {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -87,8 +87,8 @@ func (o *order) stored(wanted, got, server time.Time) {
 	}
 }
 
-// end hands over the jobs of a flush when its turn comes, without waiting for it. `run` must not block; a nil `run` means that nothing was
-// committed.
+// end is called when a flush has ended. It hands over the flush now, or arranges this for the flush's turn. `run` must not block; a nil
+// `run` means that nothing was committed.
 func (o *order) end(p place, jobs int, run func()) {
 	o.mu.Lock()
 	if p.number < o.next { // its turn has passed
@@ -115,8 +115,8 @@ func (o *order) skipTo(number int64) {
 	o.handOverAll()
 }
 
-// handOverAll runs the hand-overs that are next in order, one after the other. It releases the caller's lock meanwhile. If another call is
-// running, it leaves the work to that call.
+// handOverAll runs the hand-overs that are next in order, one after the other. It releases o.mu while a hand-over runs. If another call of
+// handOverAll is running, that call does the work.
 func (o *order) handOverAll() {
 	for !o.handing {
 		h := o.ended[o.next]

@@ -172,8 +172,8 @@ func (s *Store) Attempts(ctx context.Context, client, id job.ID) (job.Origin, []
 	return origin, attempts, err
 }
 
-// Result returns the result of a client's job, after it has checked the digest. An expired result is gone, even before the cleaner removes
-// it.
+// Result returns the result of a client's job. It checks the digest of the result first. An expired result is gone, even before the cleaner
+// removes it.
 func (s *Store) Result(ctx context.Context, client, id job.ID) (*job.StoredResult, error) {
 	type stored struct {
 		job.StoredResult

@@ -24,7 +24,8 @@ func definitionArgs(s *job.Schedule) []any {
 }
 
 // InsertSchedule stores a schedule, unless its client has reached the limit. The function `begin` gets the schedule with its time of
-// creation, and sets its first due time. InsertSchedule returns only after the commit, except within Once, which commits later.
+// creation, and sets its first due time. InsertSchedule returns after the commit. Inside Store.Once, the surrounding transaction commits
+// later.
 func (s *Store) InsertSchedule(ctx context.Context, sched job.Schedule, most int, begin func(*job.Schedule) error) (
 	added *job.Schedule, err error,
 ) {
@@ -49,12 +50,13 @@ func (s *Store) InsertSchedule(ctx context.Context, sched job.Schedule, most int
 	return added, err
 }
 
-// Schedule reads a schedule of a client, or of any client for the zero id.
+// Schedule reads a schedule of a client. If `client` is zero, the schedule may belong to any client.
 func (s *Store) Schedule(ctx context.Context, client, id job.ID) (*job.Schedule, error) {
 	return pg.QueryOne(ctx, s.db, errScheduleNotFound, scanSchedule, statement("readSchedule"), pg.UUID(id), pg.UUID(client))
 }
 
-// ChangeSchedule calls `change` with a locked schedule of a client, or of any client for the zero id, and returns the changed schedule.
+// ChangeSchedule locks a schedule, calls `change` with it, stores it and returns it. If `client` is zero, the schedule may belong to any
+// client.
 func (s *Store) ChangeSchedule(ctx context.Context, client, id job.ID, change func(s *job.Schedule, now time.Time) error) (
 	changed *job.Schedule, err error,
 ) {
@@ -89,8 +91,8 @@ func (s *Store) DeleteSchedule(ctx context.Context, client, id job.ID) error {
 	return err
 }
 
-// Schedules lists the schedules of a client, or of all clients for the zero id, the newest first. It returns the id to continue after, zero
-// at the end.
+// Schedules lists the schedules of a client, the newest first. If `client` is zero, it lists the schedules of all clients. It returns the
+// id to continue after, zero at the end.
 func (s *Store) Schedules(ctx context.Context, client job.ID, q job.ScheduleQuery) (list []*job.Schedule, next job.ID, err error) {
 	id, before := func(s *job.Schedule) job.ID { return s.ID }, [16]byte(pg.AfterOf(q.After))
 	if client.IsZero() {
@@ -113,15 +115,15 @@ func (s *Store) insertRunsOf(ctx context.Context, db pg.Conn, jobs []job.Job) er
 	return err
 }
 
-// InsertRun stores the job of a run that was requested, not due by the schedule. It returns only after the commit, except within Once,
-// which commits later.
+// InsertRun stores the job of a run outside the schedule's due times. It returns after the commit. Inside Store.Once, the surrounding
+// transaction commits later.
 func (s *Store) InsertRun(ctx context.Context, j job.Job) error {
 	return s.db.InTx(ctx, "schedules", func(ctx context.Context, tx pgx.Tx) error {
 		return s.insertRunsOf(ctx, tx, []job.Job{j})
 	})
 }
 
-// NextLook returns the time until a schedule must be checked next, false if there is no schedule.
+// NextLook returns the time until the next check of a schedule, false if no schedule needs a check.
 func (s *Store) NextLook(ctx context.Context) (wait time.Duration, any bool, err error) {
 	return pg.QueryFirst(ctx, s.db, pgx.RowTo[time.Duration], statement("nextLook"))
 }
@@ -131,8 +133,8 @@ func (s *Store) DueSchedules(ctx context.Context, limit int) ([]job.DueSchedule,
 	return pg.QueryAs(ctx, s.db, "schedules", pgx.RowToStructByName[job.DueSchedule], statement("dueSchedules"), limit)
 }
 
-// AdvanceSchedules writes steps with their jobs in one commit, and returns the schedules that it advanced. It skips a schedule that has
-// changed since it was read, or is locked by another transaction.
+// AdvanceSchedules writes the progress and the new jobs of schedules in one commit, and returns the schedules that it advanced. It skips a
+// schedule that has changed since it was read, or is locked by another transaction.
 func (s *Store) AdvanceSchedules(ctx context.Context, steps []job.ScheduleStep) (advanced map[job.ID]bool, err error) {
 	type step = job.ScheduleStep
 	failures, err := pg.JSONColumn(steps, func(x step) (*job.ScheduleError, bool) { return x.LastError, x.LastError != nil })

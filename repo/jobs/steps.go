@@ -18,9 +18,9 @@ type claimRequest struct {
 	attempt     int
 }
 
-// Claim claims the attempt for the worker, if the job waits for this attempt and is due, and the worker is alive. If the worker already
-// has the claim because an earlier answer was lost, Claim repeats that answer. A repeated answer does not say whether the attempt already
-// runs; the worker must know that itself. If the attempt cannot be claimed, the claim is nil, and NotClaimed is the reason.
+// Claim claims the attempt for the worker, if the job waits for this attempt and is due, and the worker is alive. If the worker already has
+// the claim, Claim returns it again: an earlier answer may have been lost. A repeated answer does not say whether the attempt already runs;
+// the worker must know that itself. If the attempt cannot be claimed, the claim is nil, and NotClaimed is the reason.
 func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error) {
 	done, err := s.step(ctx, step{operation: claimStep, job: id, claim: &claimRequest{worker, id, attempt}})
 	return done.claim, done.not, err
@@ -76,9 +76,9 @@ func (s *Store) Emit(ctx context.Context, c job.ClaimID, before int, e job.Emiss
 	}
 }
 
-// Finish ends an attempt. It writes the final state, outcome, events, report and result in one statement (stepJobs), and with RetryWait the
-// next attempt too. The trigger events_delivered writes the deliveries of these events in the same transaction. Finish returns
-// job.ErrStale and writes nothing if the claim is no longer current.
+// Finish ends an attempt. One statement (stepJobs) writes the final state, events, report and result. With RetryWait, it also queues the
+// next attempt. The trigger events_delivered writes the deliveries of these events in the same transaction. Finish returns job.ErrStale and
+// writes nothing if the claim is no longer current.
 func (s *Store) Finish(ctx context.Context, f job.Finish) (job.Finished, error) {
 	if f.State != job.Succeeded && f.State != job.Failed {
 		return job.Finished{}, &job.Error{Code: job.CodeInternal, Detail: "The data could not be stored.",
