@@ -29,7 +29,7 @@ func TestSituationOfEmptyStore(t *testing.T) {
 	}, f.situation())
 	require.True(t, f.becomeLeader(newID()))
 	require.False(t, f.situation().LeaderGone)
-	// A lease that ended 1 s ago lets others take over. LeaderGone is set only some seconds later.
+	// LeaderGone is set some seconds after the lease's end, because another process may still take over.
 	for since, gone := range map[string]bool{"1 s": false, "3 s": true} {
 		f.exec(`UPDATE maintenance_state SET leader_expires_at = clock_timestamp() - $1::interval`, since)
 		require.Equal(t, gone, f.situation().LeaderGone, since)
@@ -243,7 +243,6 @@ func TestAdminListsAreComplete(t *testing.T) {
 	require.Len(t, f.allJobs(admin.JobQuery{BatchID: f.insertBatch(f.batch(3)).ID}, 2), 3)
 }
 
-// A page reads a limited number of rows. If none of them matches, the next page continues after them.
 func TestAdminListsReadBoundedRows(t *testing.T) {
 	f := setup(t)
 	wanted := f.submit()

@@ -100,7 +100,6 @@ func TestBulkCollectsMatchingJobs(t *testing.T) {
 
 func (f *fixture) finishAll(b *job.Bulk) { must2(f.store.AbortBulk(f.ctx(), job.ID{}, b.ID))(f.t) }
 
-// An operation skips jobs that were created after it. If there are too many jobs, it takes the newest.
 func TestBulkTakesTheNewestEarlierJobs(t *testing.T) {
 	f := setup(t)
 	ids := f.submitted(3)
@@ -188,7 +187,7 @@ func TestBulkItemsHaveTheirEffectOnce(t *testing.T) {
 	require.Equal(t, job.CodeConflict, codeOf(f.store.AbortBulk(f.ctx(), f.client, b.ID)))
 	f.checkInvariants()
 
-	// A job that was retried after it was gathered is not retried again.
+	// If a gathered job was retried meanwhile, the operation skips it.
 	id = f.at(job.Failed)
 	b = f.gathered(job.BulkRetry, job.BulkFilter{State: job.Failed})
 	f.retry(id, 1)
@@ -198,7 +197,6 @@ func TestBulkItemsHaveTheirEffectOnce(t *testing.T) {
 	require.Len(t, f.items(b, job.BulkQuery{Result: job.ItemSkipped}), 1)
 }
 
-// A dry run groups jobs by the values that decide whether the operation would change them. An operation reports why it skipped jobs.
 func TestBulkReportsReasons(t *testing.T) {
 	f := setup(t)
 	f.submit()
@@ -267,7 +265,6 @@ func TestBulkCancelsAndDeletes(t *testing.T) {
 	f.checkInvariants()
 }
 
-// After an abort, no items are gathered or done.
 func TestBulkAborts(t *testing.T) {
 	f := setup(t)
 	f.at(job.Failed)

@@ -247,7 +247,7 @@ func TestCleanRemovesClientsThatWereNeverUsed(t *testing.T) {
 	require.Equal(t, 6, f.count("api_keys"))
 }
 
-// If a key is first used while its client is being removed, either the client stays, or the request does not find the key any more.
+// A request uses a key for the first time while its client is removed. Then the client stays, or the request fails.
 func TestAClientThatBeginsWhileItIsRemoved(t *testing.T) {
 	f := setup(t)
 	const n = 40

@@ -115,8 +115,8 @@ func shown(t *testing.T, pool *pgxpool.Pool) (now, precise time.Time) {
 	return now, precise
 }
 
-// All Postgres connections of a test bed use the moved clock. Other connections use Postgres' clock. A process uses the move only after it
-// has read it.
+// All Postgres connections of a test bed use the moved clock. Other connections use Postgres' clock. Other processes follow a move only
+// after they have read it.
 func TestClockOfSessions(t *testing.T) {
 	f := setup(t)
 	s, other := repotest.OpenURL(t, f.url, asTestbed), repotest.OpenURL(t, f.url, asTestbed)
@@ -153,8 +153,8 @@ func TestClockOfSessions(t *testing.T) {
 	require.InDelta(t, 3600, move(t, s, setFrozen(false)).Rate, 0)
 }
 
-// The clock never goes back, whatever moves happen during the reads. Only a move that was committed too late may set it back. One more
-// move then corrects it (TestLateMoveOfTheClock).
+// The clock does not go back, except after a move that was committed too late. One more move then corrects the clock
+// (TestLateMoveOfTheClock).
 func TestClockNeverGoesBackwards(t *testing.T) {
 	f := setup(t)
 	s := repotest.OpenURL(t, f.url, asTestbed)
@@ -204,7 +204,7 @@ func TestLateMoveOfTheClock(t *testing.T) {
 		c.Frozen = true
 		return c, err
 	}))(t)
-	var read time.Time // what the clock would show now at its first, faster rate
+	var read time.Time // what the clock shows at the rate before the late move
 	require.NoError(t, f.db.QueryRow(t.Context(), `SELECT service_at + (clock_timestamp() - real_at) * rate FROM testbed_clock
 		ORDER BY number LIMIT 1`).Scan(&read))
 	state := must(follow(t.Context()))(t)
@@ -212,7 +212,6 @@ func TestLateMoveOfTheClock(t *testing.T) {
 	require.False(t, time.Time(state.Now).Before(read), "%s, but %s may have been read", time.Time(state.Now), read)
 }
 
-// A process that does not follow the clock refuses a database with a moved clock, and is not ready.
 func TestMovedClockIsRefused(t *testing.T) {
 	f := setup(t)
 	require.NoError(t, f.store.RefuseMovedClock(t.Context()))

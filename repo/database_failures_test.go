@@ -73,7 +73,7 @@ func TestLockedRowSplitsOut(t *testing.T) {
 	locked := []job.ID{ids[0], ids[1], ids[15]}
 	unlock := f.lock(`SELECT FROM jobs WHERE job_id = ANY($1) FOR UPDATE`, each(locked, job.ID.String))
 
-	// The first two occupy the flushers; the others queue up behind them.
+	// The first two calls block both flushers, so the others wait in the queue.
 	calls := map[job.ID]<-chan error{}
 	for i, id := range ids {
 		calls[id] = begin(func() error { return errOf(f.store.Cancel(f.ctx(), f.client, id)) })

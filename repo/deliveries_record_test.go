@@ -100,7 +100,6 @@ func TestResultsOfOneFlush(t *testing.T) {
 	}
 }
 
-// If ten processes see a webhook fail at once, it is disabled once and its owner is notified once.
 func TestFailingWebhookIsDisabledOnce(t *testing.T) {
 	f := setup(t, strict)
 	hook, witness := f.subscribe(job.EventCreated, job.EventWebhookDisabled), f.subscribe(job.EventWebhookDisabled)

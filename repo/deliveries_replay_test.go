@@ -80,7 +80,7 @@ func TestReplayOfALongHistory(t *testing.T) {
 		next_attempt_at)
 		SELECT gen_random_uuid(), client_id, $1::uuid, $1::uuid, job_id, seq, event_id, event_name, now(), now() FROM events
 			WHERE occurred_at < now() - interval '1 hour'`, hook.String())
-	f.awaitPast()
+	f.awaitOlderTransactions()
 	n, calls := f.replayAll(hook, time.Now().Add(-24*time.Hour), 100)
 	require.Equal(t, 2, n)
 	require.LessOrEqual(t, calls, 8)
@@ -95,8 +95,8 @@ func TestReplayOfALongHistory(t *testing.T) {
 	require.LessOrEqual(t, calls, 8, "the last 30,000 events have one transaction")
 }
 
-// A redelivered delivery is no longer FAILED. While a replay still redelivers FAILED deliveries, it returns no position: the next call
-// finds the rest by state.
+// A redelivered delivery is no longer FAILED. While FAILED deliveries are left, a replay returns no position, because the next call finds
+// them by their state.
 func TestReplayBeginsWithFailedDeliveries(t *testing.T) {
 	f := setup(t)
 	f.submit()
@@ -116,15 +116,14 @@ func TestReplayBeginsWithFailedDeliveries(t *testing.T) {
 	f.checkInvariants()
 }
 
-// awaitPast waits until every transaction that could write an event before the latest one has ended.
-func (f *fixture) awaitPast() {
+func (f *fixture) awaitOlderTransactions() {
 	testkit.Eventually(f.t, "no older transaction is left", func() bool {
 		return one[bool](f, `SELECT max(tx::text::bigint) < pg_snapshot_xmin(pg_current_snapshot())::text::bigint FROM events`)
 	})
 }
 
-// A replay also sends the events after a pending transaction, but the position that it returns stays before that transaction. The replay
-// still ends. The test runs alone, because its pending transaction would hold up the replays of other tests on the same server.
+// A replay also sends events that come after a pending transaction in the stream, but returns a position before that transaction. The
+// replay still ends. The test runs alone, because its pending transaction would hold up the replays of other tests on the same server.
 func TestReplayStopsBeforePendingTransactions(t *testing.T) {
 	f := setupAt(t, repotest.URL(t))
 	f.submit()

@@ -147,7 +147,7 @@ func TestEventsHaveTheirDeliveries(t *testing.T) {
 	check(l.JobID)
 	end := withRetry(failure(l, job.FailedOnce), 0)
 	end.Emit = &job.Emission{Name: "x", Data: json.RawMessage(`1`)}
-	f.finish(end) // events emitted, failed and retried
+	f.finish(end) // event.emitted, job.failed and job.retried
 	check(l.JobID)
 	end = failure(f.claim(l.JobID, 2), job.FailedOnce)
 	end.Exhausted = true

@@ -148,7 +148,7 @@ func TestErasureResumesAfterEveryPart(t *testing.T) {
 		f.exec(`DROP TRIGGER die ON erasures`)
 		require.Equal(t, before, f.contents())
 
-		// If the leader dies after the commit, the jobs are not canceled. The next step returns them again.
+		// The test cancels nothing here, as if the leader died after the commit. The step "jobs" returns the unfinished jobs again.
 		step = must(f.store.EraseStep(f.ctx(), e.ID))(t)
 		if step.Erasure.State() == job.ErasureDone {
 			require.Equal(t, 6, step.Erasure.Removed["jobs"])
@@ -165,8 +165,8 @@ func TestErasureResumesAfterEveryPart(t *testing.T) {
 	}
 }
 
-// Without an API key, the service cannot store data for a client during or after its erasure. A refusal does not affect the other items of
-// the statement. Requests with the client's keys are refused because of the keys: see TestAnEndedKeyChangesNothing.
+// Writes that need no API key are refused for a client during and after its erasure. A refusal does not affect the other items of the
+// statement. TestAnEndedKeyChangesNothing covers requests with the client's keys.
 func TestErasedClientGetsNoNewData(t *testing.T) {
 	f := setup(t)
 	client := newID()

@@ -254,7 +254,7 @@ func TestFeedSkipsAndRepeatsNothing(t *testing.T) {
 		dice := c.dice(i)
 		for range steps {
 			if dice.IntN(6) == 0 {
-				c.note(c.transaction(f.ctx(), dice))
+				c.note(c.slowTransaction(f.ctx(), dice))
 				continue
 			}
 			c.step(f.ctx(), c.stores[i%2], dice, f.worker)
@@ -280,8 +280,8 @@ func TestFeedSkipsAndRepeatsNothing(t *testing.T) {
 	}
 }
 
-// transaction sleeps after it gets its id, so that other transactions overtake it.
-func (c *chaos) transaction(ctx context.Context, dice *rand.Rand) error {
+// slowTransaction sleeps after it has its transaction id, so that other transactions overtake it.
+func (c *chaos) slowTransaction(ctx context.Context, dice *rand.Rand) error {
 	err := pgx.BeginFunc(ctx, c.f.db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_current_xact_id(), pg_sleep($1)`, dice.Float64()/40); err != nil {
 			return err

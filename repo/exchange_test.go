@@ -136,7 +136,7 @@ func TestStepOnALockedRowEndsWithItsCaller(t *testing.T) {
 	s.requireDone(nil)
 }
 
-// If the transaction of an earlier claim still locks the job, the same worker's next claim waits and repeats its answer.
+// If an earlier claim's transaction still locks the job, the worker's next claim waits and returns the same claim.
 func TestClaimRepeatsALostOne(t *testing.T) {
 	f := setup(t, patient)
 	id := f.submit()

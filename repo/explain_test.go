@@ -135,7 +135,7 @@ func connection(t *testing.T, pool *pgxpool.Pool) *pgxpool.Conn {
 	return conn
 }
 
-// TestPlans checks the plans of all statements on a database with the rows of some days. The sessions of a store use only generic plans.
+// TestPlans checks the plans of all statements on a database with the rows of some days.
 func TestPlans(t *testing.T) {
 	f := setup(t)
 	// Sessions keep generic plans. A plan that was made while the tables were empty is used until they are analyzed.
@@ -236,12 +236,12 @@ func requireOwnPart(t *testing.T, f *fixture) {
 	ids := one[[]string](f, `SELECT array_agg(overlay('`+nobody+`'
 		PLACING left(uuid7($1::timestamptz + i * interval '10 s')::text, 13) FROM 1 FOR 13)) FROM generate_series(0, 1) i`, at)
 	args := fmt.Sprintf(`'%s', '%s', 200000`, at.Format(time.RFC3339Nano), strings.Join(ids, `', '`))
-	// The seed has ten submitted jobs per ten seconds, and at most one ended job.
+	// In ten seconds, seed.sql submits ten jobs and ends at most one.
 	require.Less(t, f.reads("jobs", repo.Statements["writeHistory"], args), 100)
 }
 
-// On the connections of a test bed, statements use the same indexes. If the clock was never moved, the plans are the same as on other
-// connections, so the clock costs nothing. After a move, the plans contain the time as a constant.
+// On connections of a test bed, statements use the same indexes as on other connections. Before the first move of the clock, even the plans
+// are the same, so the clock costs nothing. After a move, the plans contain the time as a constant.
 func requirePlansInTime(t *testing.T, f *fixture) {
 	s := repotest.OpenURL(t, f.url, asTestbed)
 	conn, plain := connection(t, s.Pool()), connection(t, f.store.Pool())

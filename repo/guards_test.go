@@ -99,7 +99,6 @@ func TestForeignThingsAreUnknown(t *testing.T) {
 	require.Equal(t, job.CodeJobNotFound, job.CodeOf(f.store.Delete(f.ctx(), newID(), there.job)), "another client's deleted job is not found")
 }
 
-// Ten concurrent requests through two processes take effect once.
 // Promise: contract 12b
 func TestTenAtOnceChangeOnce(t *testing.T) {
 	f := setup(t)

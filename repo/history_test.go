@@ -69,7 +69,7 @@ func TestHistoryCountsWhatHappened(t *testing.T) {
 	require.Equal(t, want, f.writeHistory(at), "no duration is negative")
 }
 
-// Jobs that were deleted or expired still count in the history, also when it is written again.
+// Deleted and expired jobs still count in the history, even if their bucket is written again.
 func TestHistoryKeepsDeletedJobs(t *testing.T) {
 	f := setup(t, func(c *repo.Config) { c.RetentionJobs = time.Minute })
 	at := f.ago(5*time.Minute, 10*time.Second)

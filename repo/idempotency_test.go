@@ -19,7 +19,7 @@ import (
 func TestInsertsAreBoundedInBytes(t *testing.T) {
 	f := setup(t, patient)
 	big, items := json.RawMessage(`"`+strings.Repeat("x", 1<<20)+`"`), 0
-	for name, opt := range map[string]func(*job.Submission){ // a flush has room for 4
+	for name, opt := range map[string]func(*job.Submission){ // 4 of these submissions fit into one flush
 		"params": func(s *job.Submission) { s.Job.Params = big },
 		"event":  func(s *job.Submission) { s.Job.Definition.Emit = &job.Emission{Name: "big", Data: big} },
 	} {

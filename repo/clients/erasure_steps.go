@@ -140,7 +140,7 @@ func (e *erasing) split(found []erasedJob) (final [][16]byte) {
 	return final
 }
 
-// The leader cancels the found jobs after the commit. If it dies before that, the step jobs finds them again.
+// The leader cancels the found jobs after the commit. If it dies before that, the step "jobs" finds them again.
 func (e *erasing) findUnfinished(ctx context.Context) (bool, error) {
 	found, err := pg.RowsIn(ctx, e.tx, pgx.RowToStructByPos[erasedJob], statement("lookErasedJobs"),
 		pg.UUID(e.Erasure.ClientID), [16]byte(e.Erasure.Position), eraseLimit)
