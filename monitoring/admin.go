@@ -28,7 +28,7 @@ type Admin struct {
 	Ready func(ctx context.Context) (ok bool, report any)
 	// Guard authenticates operators for all pages that are not for machines.
 	Guard operators.Guard
-	// Hosts reports whether to answer requests for a host. Nil allows all hosts; if no token is set, only names of this machine.
+	// Hosts reports whether to answer requests for a host. Nil: all hosts if a token is set, otherwise only names of this machine.
 	Hosts     func(string) bool
 	Dashboard http.Handler
 	Docs      http.Handler
@@ -86,8 +86,8 @@ func exact(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// Limits of a scrape. Each collector gives up after a second or two, so that a scrape shows the values of the others. scrapeTimeout
-// ends a scrape with a collector that does not give up.
+// Limits of a scrape. Each collector gives up after a second or two, so that a scrape shows the values of the others. If a collector does
+// not give up, scrapeTimeout ends the scrape.
 const (
 	scrapesAtOnce = 8
 	scrapeTimeout = 10 * time.Second

@@ -24,8 +24,8 @@ func requireOperator(guard operators.Guard, next http.Handler) http.Handler {
 	})
 }
 
-// checkOrigin passes on a request if its host belongs to this listener and no page of another origin caused it. If a request that
-// changes something has no Sec-Fetch-Site header, only Guard checks it.
+// checkOrigin passes on a request if its host belongs to this listener and no page of another origin caused it. Without a Sec-Fetch-Site
+// header, only Guard checks the origin of a request.
 func (a Admin) checkOrigin(next http.Handler) http.Handler {
 	hosts := a.Hosts
 	if hosts == nil && a.Guard.Tokens.None() {

@@ -119,7 +119,6 @@ func TestAdminGuardsDashboardsAndProfiles(t *testing.T) {
 	}
 }
 
-// Metrics and health need no token. If no token is configured, the dashboard needs none either. No path is redirected to another path.
 func TestMetricsAndHealthNeedNoToken(t *testing.T) {
 	t.Parallel()
 	h := admin(adminToken, true)
@@ -210,8 +209,7 @@ func TestAdminPage(t *testing.T) {
 	}
 }
 
-// If no token is configured, the host of a request must be a name of this machine. So a web page cannot use its own host name that
-// resolves to this machine.
+// If no token is configured, the host of a request must be a name of this machine. This stops DNS rebinding.
 func TestOpenPagesAreForThisMachine(t *testing.T) {
 	t.Parallel()
 	for host, status := range map[string]int{

@@ -31,7 +31,6 @@ func TestPrometheusAcceptsRules(t *testing.T) {
 	}
 }
 
-// program returns the path of a program. If it is missing, the test is skipped, but in CI it fails.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)

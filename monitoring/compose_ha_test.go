@@ -33,7 +33,7 @@ func TestComposeHA(t *testing.T) {
 	require.Equal(t, "8090", services["balancer"].Ports[0].Published)
 }
 
-// The variables of .env.example reach the roles. An unset variable has the same default as in the service.
+// The containers of the roles get the variables of .env.example. The default of an unset variable is the same with and without compose.
 func TestComposePassesVariables(t *testing.T) {
 	t.Parallel()
 	reference, err := os.ReadFile("../docs/reference/configuration.md")

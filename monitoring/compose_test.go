@@ -101,7 +101,7 @@ func TestComposeServicesHaveLimitsAndChecks(t *testing.T) {
 		require.Positive(t, s.Deploy.Resources.Limits.MemoryBytes, name)
 		require.Positive(t, s.Deploy.Resources.Limits.NanoCPUs, name)
 		switch {
-		case s.Build != nil: // built from this repository
+		case s.Build != nil:
 		case slices.Contains(s.Profiles, "monitoring"):
 			require.Regexp(t, exact, s.Image, name)
 		default: // the image of a store; its tag is a major version
@@ -124,7 +124,7 @@ func TestComposeServicesHaveLimitsAndChecks(t *testing.T) {
 		if s.Build == nil {
 			require.NotNil(t, s.HealthCheck, name)
 			require.NotEmpty(t, s.HealthCheck.Test, name)
-		} else if name != "migrate" { // migrate ends, so nothing restarts it
+		} else if name != "migrate" { // migrate runs once, so it needs no health check
 			require.True(t, s.HealthCheck == nil || !s.HealthCheck.Disable, "%s: the image's check is in force", name)
 		}
 	}
@@ -182,7 +182,6 @@ type scrapeConfigs struct {
 	} `yaml:"scrape_configs"`
 }
 
-// Prometheus scrapes every replica of every role at the port where it listens.
 func TestPrometheusScrapesEveryRole(t *testing.T) {
 	t.Parallel()
 	services := compose(t, "monitoring").Services
@@ -205,7 +204,6 @@ func TestPrometheusScrapesEveryRole(t *testing.T) {
 	require.ElementsMatch(t, []string{"api", "worker", "deliverer"}, jobs)
 }
 
-// Grafana's data sources are services of the same profile, and their URLs name the ports of these services.
 func TestGrafanaSourcesAreServices(t *testing.T) {
 	t.Parallel()
 	services := compose(t, "monitoring").Services

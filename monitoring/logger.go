@@ -12,7 +12,7 @@ import (
 )
 
 // NewLogger makes the process' logger. It writes JSON, one object on each line, or text for people. Both formats quote text from clients,
-// so it can neither break a line nor control a terminal. If the context has a recorded span, the line has its trace_id and span_id.
+// so this text cannot break lines or control a terminal. If the context has a recorded span, the line has its trace_id and span_id.
 func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: level}
 	switch format {
@@ -27,8 +27,8 @@ func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, erro
 // traceHandler adds the ids of the context's span to a line, at the top level, outside all groups.
 type traceHandler struct {
 	slog.Handler
-	// outer is the handler before the first WithGroup. inner applies the calls since then to another handler. Both are nil if there is no
-	// group.
+	// outer is the handler before the first WithGroup. inner repeats the later WithGroup and WithAttrs calls on another handler. Both are nil
+	// if there is no group.
 	outer slog.Handler
 	inner func(slog.Handler) slog.Handler
 }
@@ -70,8 +70,7 @@ func (h *traceHandler) within(add func(slog.Handler) slog.Handler) *traceHandler
 	}
 }
 
-// escaper escapes characters that JSON allows, but terminals and line readers interpret: DEL, and U+0080 to U+009F. JSON has them only in
-// strings.
+// escaper escapes characters that JSON allows, but terminals and line readers interpret: DEL, and U+0080 to U+009F.
 type escaper struct{ w io.Writer }
 
 func (e escaper) Write(line []byte) (int, error) {

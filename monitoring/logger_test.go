@@ -73,7 +73,6 @@ func TestLoggerKeepsClientTextOnItsLine(t *testing.T) {
 			}
 		}
 	}
-	// No part of the text is lost.
 	log, line := newLog(t, "json")
 	text = strings.ToValidUTF8(text, "\ufffd")
 	log.Info("hello", text, text)
@@ -138,7 +137,6 @@ func (v *blockingWriter) Write(b []byte) (int, error) {
 	return v.Buffer.Write(b)
 }
 
-// A full pipe loses log lines but never delays the caller.
 func TestLoggingNeverBlocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -137,8 +137,8 @@ func TestSessionChangesNeedTheCSRFToken(t *testing.T) {
 	require.Contains(t, w.Body.String(), "is read-only")
 }
 
-// A form on a page of another site changes nothing. The browser sends the password that it stores and the origin of that page. If no
-// token is configured, the form needs no password.
+// A form on a page of another site changes nothing. The browser sends its stored password, but Origin names the other site. Without a
+// configured token, such forms are refused, too.
 func TestFormsOfOtherPagesChangeNothing(t *testing.T) {
 	t.Parallel()
 	basic := func(r *http.Request) { r.SetBasicAuth("anybody", adminToken) }
@@ -184,7 +184,8 @@ func TestSessionIsRenewedByUse(t *testing.T) {
 	require.Len(t, get(h, "/", func(r *http.Request) { r.AddCookie(renewed[0]) }).Result().Cookies(), 1)
 }
 
-// Attempts to log in are limited and logged like requests with bearer tokens. For requests from a page, browsers show no password dialog.
+// Attempts to log in are limited and logged like requests with bearer tokens. Requests from a page's scripts get no Basic challenge, so
+// browsers show no password dialog.
 func TestLoginIsLimited(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

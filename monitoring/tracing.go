@@ -37,8 +37,8 @@ type Tracing struct {
 	Registry      prometheus.Registerer // registry of the span counters; nil: spans are not counted
 }
 
-// NewTracing returns the process' tracer provider and a shutdown function, which sends the last spans until its context ends. Spans are
-// sent in the background from a buffer, and dropped when the buffer is full. So a collector that is down or hangs loses spans, but it
+// NewTracing returns the tracer provider and a shutdown function. Shutdown sends the buffered spans, until its context ends. Spans are sent
+// in the background from a buffer. When the buffer is full, spans are dropped. So a collector that is down or hangs loses spans, but it
 // never delays the process.
 func NewTracing(ctx context.Context, cfg Tracing) (trace.TracerProvider, func(context.Context) error, error) {
 	if cfg.Log == nil {
@@ -85,9 +85,8 @@ func newExporter(ctx context.Context, protocol string) (sdktrace.SpanExporter, e
 
 var errRedirect = errors.New("the collector returns a redirect, which is not followed: set the collector's final address")
 
-// proxyForCollector is the Proxy function of the exporter. It sends spans directly, even if the environment names a proxy, since spans and
-// their headers are only for the collector. net/http also calls it to follow a redirect; it then returns an error. The exporter could use
-// another client, but that client would not have the certificates that the environment names.
+// proxyForCollector is the Proxy function of the exporter. It ignores the environment's proxy: spans and their headers are only for the
+// collector. net/http also calls it before it follows a redirect. Then proxyForCollector returns an error.
 func proxyForCollector(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, errRedirect

@@ -51,7 +51,6 @@ func listenGRPC(t *testing.T, r *receiver) (url string) {
 	return "http://" + l.Addr().String()
 }
 
-// Spans are sent at once instead of in batches.
 func startTracing(
 	t *testing.T, url, protocol string, registry prometheus.Registerer,
 ) (trace.Tracer, func(context.Context) error, *testkit.Output) {
@@ -156,7 +155,6 @@ func TestLostSpansAreCountedAndLoggedOnceAMinute(t *testing.T) {
 	require.Regexp(t, `^[^\n]*level=WARN msg="spans could not be sent" action=trace spans=3 error_message="not today.*\n$`, line())
 }
 
-// OpenTelemetry's own messages appear in the log without the values of its environment variables.
 func TestOtelLogContainsNoSecrets(t *testing.T) {
 	t.Parallel()
 	log, line := newLog(t, "text")
