@@ -225,8 +225,8 @@ func (c *Client) Result(ctx context.Context, id string, options ...Option) (*Res
 	return result, nil
 }
 
-// digestMatches compares the body with the digests in the given header fields. It ignores unknown algorithms. `known` reports whether it
-// found such a digest; `matches` reports whether the body matches all of them.
+// digestMatches compares the body with the digests in the given header fields. It ignores unknown algorithms. `known` reports whether there
+// is a digest with a known algorithm. `matches` reports whether the body matches all such digests.
 func digestMatches(h http.Header, body []byte, fields ...string) (matches, known bool) {
 	sum, long := sha256.Sum256(body), sha512.Sum512(body)
 	for _, name := range fields {

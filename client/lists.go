@@ -117,7 +117,7 @@ type StreamOptions struct {
 
 // Stream yields each event exactly once as it happens. Stream reconnects after a lost connection or 45 s of silence, and continues after
 // the last event. The stream ends after the last event of JobID and when the context ends. It also ends with a permanent error, such as an
-// invalid key. An error is always the last value. If no connection has ever succeeded, it gives up after Config.MaxTries.
+// invalid key. An error is always the last value. If no connection has succeeded after Config.MaxTries tries, Stream gives up.
 func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		r := get(nil, "events")

@@ -116,8 +116,8 @@ func gather(options []Option) settings {
 }
 
 // IdempotencyKey sets the request's idempotency key instead of a random one. A key has 1 to 255 visible ASCII characters. Requests without
-// credentials need at least 32. A program that stores the key can repeat the request after a crash. The response is then the first one
-// without secrets, and Replayed is set.
+// credentials need at least 32. A program that stores the key can repeat the request after a crash. The service then sends the first
+// response again without its secrets, and Replayed is set.
 func IdempotencyKey(key string) Option {
 	return func(s *settings) {
 		if key == "" {

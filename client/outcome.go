@@ -114,8 +114,8 @@ func (o *Outcome) Retryable() bool {
 	return o.retryable && (o.JobStatus == "" || o.Terminal() && o.JobStatus != StatusCompleted)
 }
 
-// RetryDelay returns the time to wait before the next submission of the work. The parameter try counts the submissions so far. ok is false
-// if the work must not be submitted again. It is also false if the server asks for more than an hour.
+// RetryDelay returns the time to wait before the next submission of the work. `try` is the number of submissions so far. `ok` is false if
+// the work must not be submitted again, or if the server asks for a wait of more than an hour.
 //
 // retryAfter counts from completedAt. If that is absent, it counts from the receipt. The wait is at least a second, grows with each
 // submission, and has jitter (draft, sections 3.7 and 9.4).
@@ -198,8 +198,8 @@ func (m members) take(name string, into any) {
 	}
 }
 
-// seconds removes a member and returns its value. A larger value becomes math.MaxInt32. It returns nil unless the value is a non-negative
-// integer.
+// seconds removes a member and returns its value. A value above math.MaxInt32 becomes math.MaxInt32. seconds returns nil unless the value
+// is a non-negative integer.
 func (m members) seconds(name string) *int {
 	raw, ok := m[name]
 	delete(m, name)

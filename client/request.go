@@ -208,7 +208,7 @@ func (r *request) confirmed(a *fullResponse, member string) error {
 	return nil
 }
 
-// decode ignores unknown members. The response must have its id; other members may be absent.
+// decode ignores unknown members. If the type has an id, the response must contain the expected id. Other members may be absent.
 func (r *request) decode(a *fullResponse, into any) error {
 	if err := json.Unmarshal(a.body, into); err != nil {
 		reason := "its JSON cannot be read"

@@ -299,7 +299,7 @@ func (m message) component(name string) (string, error) {
 }
 
 // signedURI normalizes a URL as the service does before it signs. The scheme and host get lower case, and the path is at least /. The
-// default port and the fragment are removed, and other characters than ASCII are escaped. It returns an invalid URL unchanged.
+// default port and the fragment are removed, and non-ASCII characters are escaped. An invalid URL is returned unchanged.
 func signedURI(target string) string {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" {

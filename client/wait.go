@@ -97,7 +97,7 @@ func (c *Client) jitter(wait time.Duration) time.Duration {
 }
 
 // Run submits a job, waits for its end, and submits the same work again while its failure is retryable. It makes at most MaxSubmissions
-// submissions. Before each further one it waits for Outcome.RetryDelay. Each submission is a new job with a new idempotency key. Run
+// submissions. Before each further submission it waits for Outcome.RetryDelay. Each submission is a new job with a new idempotency key. Run
 // returns the last job, even if it failed.
 //
 // If it returns an error, it also returns the last job, unless no job was submitted. If the wait for the job failed, only its JobID, State
@@ -205,7 +205,7 @@ func (c *Client) again(ctx context.Context, r *request, err error, try int) (tim
 	return wait, true
 }
 
-// mayPass is like transient, but passing is also true for status 500. Wait and Stream continue after it.
+// mayPass is like transient, but passing is also true for status 500. Wait and Stream continue after a 500.
 func mayPass(err error) (status int, asked time.Duration, passing bool) {
 	status, asked, passing = transient(err)
 	_, isProblem := errors.AsType[*Problem](err)

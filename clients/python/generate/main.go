@@ -103,7 +103,7 @@ type property struct {
 	required bool
 }
 
-// flat returns the members of an object, including those of all parts of an allOf.
+// flat returns the members of an object, including the members of all parts of its allOf.
 func (g *generator) flat(schema node) (members []property) {
 	required := map[string]bool{}
 	var gather func(node)
@@ -137,7 +137,7 @@ func (g *generator) flat(schema node) (members []property) {
 	return unique
 }
 
-// expression returns the Python type of a schema. hint names the class of a nested object.
+// expression returns the Python type of a schema. `hint` is the name for the class of a nested object.
 func (g *generator) expression(hint string, schema node) string {
 	if ref := schema.ref(); ref != "" {
 		return ref
