@@ -70,7 +70,7 @@ func (v variable) shown(value string) string {
 	return value
 }
 
-// Of an address, printed masks only the password and the parameters. Otherwise it is like shown.
+// printed is like shown, but masks only the password and the parameters of an address.
 func printed(v variable, value string) string {
 	if v.secret {
 		if address, ok := maskAddress(value); ok {
@@ -84,8 +84,8 @@ var addressSchemes = []string{
 	"postgres", "postgresql", "redis", "rediss", "unix", "redis-socket", "redis-sentinel", "redis-cluster", "http", "https",
 }
 
-// maskAddress masks the password and the parameters of an address, because parameters may contain a password. ok is false if it is unclear
-// which part is the password.
+// maskAddress masks the password and the parameters of an address, because parameters may contain a password. `ok` is false if it is
+// unclear which part is the password.
 func maskAddress(raw string) (masked string, ok bool) {
 	u, err := url.Parse(raw)
 	if err != nil || !slices.Contains(addressSchemes, u.Scheme) || u.Opaque+u.Fragment != "" ||

@@ -133,7 +133,7 @@ func ownSecret(path string) (string, error) {
 	return strings.TrimSpace(string(content)), err
 }
 
-// startStores starts the stores that are not configured, and sets their addresses in cfg. The caller must call stop, even after an error.
+// startStores starts the stores that are not configured, and sets their addresses in cfg. The caller must call `stop`, even after an error.
 func startStores(ctx context.Context, cfg *Config, show screen, log *slog.Logger) (stop func(), err error) {
 	var stops []func() error
 	stop = func() {
@@ -191,7 +191,7 @@ func (a *api) login(ctx context.Context) (login, error) {
 	return fresh, writeJSON(path, fresh)
 }
 
-// note writes the addresses of this process to a file. remove deletes the file. Call it when the process is no longer ready.
+// note writes the addresses of this process to a file. Call `remove` to delete the file when the process is no longer ready.
 func (a *api) note(l login) (remove func(), err error) {
 	path := access.DevFile(a.p.cfg.DataDir)
 	err = writeJSON(path, access.Dev{

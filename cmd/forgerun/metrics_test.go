@@ -215,7 +215,7 @@ func (s *stack) hang(server *local.Postgres) (resume func()) {
 	return resume
 }
 
-// While a store is down or hangs, a scrape leaves out its metrics and returns the others.
+// While a store is down or hangs, a scrape leaves out the metrics that it cannot read and returns the others.
 func TestScrapeDuringOutages(t *testing.T) {
 	s, postgres := newStackWithPostgres(t)
 	leader := s.startLeader()

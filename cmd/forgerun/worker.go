@@ -61,7 +61,7 @@ func (p *process) consumer(concurrency int) consumer.Config {
 	}
 }
 
-// withOwnTimeout runs stop with a new time limit, because the grace period may have passed.
+// withOwnTimeout runs `stop` with a new time limit, because the grace period may have passed.
 func withOwnTimeout(stop func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
