@@ -28,8 +28,7 @@ func endAssign(span trace.Span, t job.Task, worker job.ID, c *job.Claim, err err
 	app.EndSpan(span, t.JobID, job.Assigned, nil)
 }
 
-// A failure is not an error of the span, unless the work crashed. A cancel ends the span without an error. Other stops, such as a lost
-// lease, end it with one.
+// A failed job is an error of the span only if the work crashed. A cancel is no error. Other stops, such as a lost lease, are errors.
 func endRun(span trace.Span, f job.Finish, stopped error) {
 	if !span.IsRecording() {
 		return

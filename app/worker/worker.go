@@ -70,7 +70,7 @@ var (
 var errBusy = errors.New("the worker takes no jobs at the moment")
 
 // Worker executes jobs under a lease. Work stops only on a lost lease, the execution limit, a cancel or shutdown. The context of the
-// queue's task does not stop it.
+// queue's task does not stop the work.
 type Worker struct {
 	cfg Config
 	Deps
