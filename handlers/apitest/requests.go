@@ -28,7 +28,7 @@ type Request struct {
 
 // Requests returns requests with one hostile value each. Every parameter and body member of every operation gets such values. If edges is
 // true, it also tries the values at and around each limit of a schema. The other values of a request are examples, or the smallest allowed
-// values. fill returns values for path parameters.
+// values. `fill` returns values for path parameters.
 func Requests(t testing.TB, text []byte, edges bool, fill func(operation, parameter string) string) []Request {
 	t.Helper()
 	w := &walker{document: New(t, text).document, edges: edges, seen: map[string]bool{}}
@@ -127,7 +127,7 @@ func (w *walker) parameter(template string, p object, allowed *jsonschema.Schema
 	}
 }
 
-// some returns every third value, beginning at another one on each call.
+// some returns every third value. Each call begins at a different value.
 func (w *walker) some(values []string) (some []string) {
 	w.turn++
 	for i := w.turn % 3; i < len(values); i += 3 {
@@ -190,8 +190,8 @@ func isStorable(text string) bool {
 }
 
 // Problem returns what is wrong with the response to the request, or "". A 5xx status is wrong. It is also wrong to accept a forbidden
-// value or to refuse an allowed one. A refusal must name the value. finer reports whether a description in the document forbids a value
-// that its schema allows.
+// value or to refuse an allowed one. A refusal must name the value. `finer` reports whether the value's schema allows the value, but a
+// description in the document forbids it.
 func (r *Request) Problem(status int, body string, finer func(*Request) bool) string {
 	var refusal struct {
 		Violations []struct{ Pointer, Parameter *string }
