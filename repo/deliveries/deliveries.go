@@ -122,7 +122,7 @@ func (s *Store) RedeliverFailed(ctx context.Context, client, webhook job.ID, sin
 	return job.Replay{Queued: n, More: n == limit && err == nil}, err
 }
 
-// TestWebhook sends a test event to the given webhook and to no other. If the webhook is disabled, it returns a conflict.
+// TestWebhook sends a test event to the given webhook and to no other. For a disabled webhook, it returns a conflict.
 func (s *Store) TestWebhook(ctx context.Context, client, id job.ID) (*job.Delivery, error) {
 	d, found, err := pg.QueryFirst(ctx, s.db, scanOneDelivery, statement("testWebhook"), pg.UUID(id), pg.UUID(client))
 	if err == nil && !found {
