@@ -51,7 +51,7 @@ func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.
 			}
 		}
 		if len(sub.Jobs) > 0 {
-			p = s.order.take(len(sub.Jobs)) // after takeKey, which may wait: later flushes would wait for this place
+			p = s.order.take(len(sub.Jobs)) // after takeKey: while it waits, later flushes would wait for this place
 		}
 		return s.insertItems(ctx, tx, &b, sub.Jobs, p)
 	})

@@ -168,7 +168,7 @@ func (s *Store) GatherBulk(ctx context.Context, b *job.Bulk, look, most int) (*j
 }
 
 // DoItems calls `do` with the next items of an operation that have no result: at most `limit` items, after the given job. Each item
-// contains its job as it is now. `do` must change jobs through this store, with the context that it gets. It returns the items that now
+// contains its job as it is now. `do` must change jobs through this store, with the context that it gets. `do` returns the items that now
 // have a result. Changes and results are committed together, so each item takes effect exactly once even after a crash (see recordItems).
 //
 // DoItems returns the items that it passed to `do`. It returns none if all items have a result, the operation is finished, or another

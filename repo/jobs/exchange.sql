@@ -10,9 +10,9 @@
 -- previous event, so that events stay in order. changed updates the jobs. log writes the events, numbered from event_seq on. An item
 -- without a row in ready is no error: the caller came too late or too early, or does not own the job.
 --
--- testbed_moment is clock_timestamp(). If a test bed's clock has jumped over the due time of a transition, it is that due time: run_at for
--- a claim, updated_at for a start, ended_at for a finish. Only workers of a test bed send ended_at. finished_at is never before ended_at. A
--- worker learns of a slower clock later than Postgres, so ended_at can be ahead of Postgres' time.
+-- testbed_moment is clock_timestamp(). If a test bed's clock may have skipped the due time of a transition, testbed_moment is that due
+-- time: run_at for a claim, updated_at for a start, ended_at for a finish. Only workers of a test bed send ended_at. finished_at is never
+-- before ended_at. A worker learns of a slower clock later than Postgres, so ended_at can be ahead of Postgres' time.
 --
 -- One statement handles all three steps, because the fixed cost of a statement equals the cost of forty rows. A start changes no column
 -- that an index uses as a key or condition, so its row is updated in place (HOT).
