@@ -41,7 +41,6 @@ func TestRightClient(t *testing.T) {
 	}
 }
 
-// For each rule, there is a client that breaks only that rule.
 func TestEachRuleIsBrokenAlone(t *testing.T) {
 	t.Parallel()
 	levels := map[string]verdict.Level{}
@@ -109,7 +108,7 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 		breaks(trace)
 		v := trace.judge()
 		broken, _ := statuses(v)
-		if rule == "lost-answer" || rule == "no-duplicates" { // these mistakes break other rules too
+		if rule == "lost-answer" || rule == "no-duplicates" { // breaking one of these rules breaks other rules too
 			require.Contains(t, broken, rule)
 			continue
 		}
@@ -121,7 +120,6 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 	require.Len(t, verdict.IDs(), 28)
 }
 
-// The verdict counts faults by kind and by purpose of the requests, and includes faults of the profile that did not happen.
 func TestFaultsAreCounted(t *testing.T) {
 	t.Parallel()
 	trace := right()
@@ -164,7 +162,6 @@ func TestDroppedDeliveriesAreNotTheClients(t *testing.T) {
 	require.Empty(t, broken)
 }
 
-// Clients of other APIs are judged only by the demands of standards.
 func TestStandards(t *testing.T) {
 	t.Parallel()
 	bare := func(x *verdict.Exchange) { x.Key, x.Correlation = "", "" }
@@ -211,8 +208,6 @@ func TestStandards(t *testing.T) {
 	}
 }
 
-// The page about the test bed lists each rule, and our own pages contain the sentences that rules cite from them. Each sentence says
-// must or should, according to its level.
 func TestPagesHaveTheRules(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/reference/testbed.md")
@@ -226,7 +221,7 @@ func TestPagesHaveTheRules(t *testing.T) {
 		}
 		word := map[verdict.Level]string{verdict.Must: "must", verdict.Should: "(should|ought to)"}[r.Level]
 		if r.Rule == "no-duplicates" {
-			word = "should" // duplicates fail the rule, although the sentence says "should"
+			word = "should" // this rule has the level must, although its quote says "should"
 		}
 		require.Regexp(t, "(?i)"+word, r.Quote)
 	}

@@ -138,7 +138,6 @@ func (t *trace) each(times int, do func(n byte)) *trace {
 	return t
 }
 
-// A repeated mistake is reported once, with its count and the earlier request that made the rule apply.
 func TestEvidenceIsAPair(t *testing.T) {
 	t.Parallel()
 	r := newTrace().send(submit(7)).every(0, 9, poll(7, conditional)).result("retry-after")
@@ -197,7 +196,7 @@ func TestCitations(t *testing.T) {
 	for _, c := range []struct {
 		rule       string
 		does       func(*trace)
-		see, found string // see: end of the address
+		see, found string // see is the suffix of the cited URL
 		quote      string
 	}{
 		{"retry-only-retryable", repeated(4, poll(7, refused(401))), "-15.5.2", "The client sent the refused request 4 times.", ""},

@@ -34,7 +34,6 @@ func newTrace() *trace {
 	}}
 }
 
-// rulesFor returns a result for each rule that applies to our API or, if standards is true, to any API.
 func rulesFor(standards bool) []verdict.Result {
 	t := newTrace()
 	t.Standards = standards
@@ -123,7 +122,7 @@ func with(f *fault.Effect) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) { x.Fault = f }
 }
 
-// right returns the requests of a correct client that exercises all rules.
+// right returns a trace without mistakes. It exercises every rule.
 func right() *trace {
 	t := newTrace()
 	t.send(submit(1, lost)).wait(time.Second).send(submit(1))

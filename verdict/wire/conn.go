@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// askForBody is sent by net/http before it reads the body of a request with "Expect: 100-continue".
+// net/http writes this before it reads the body of a request with "Expect: 100-continue".
 const askForBody = "HTTP/1.1 100 Continue\r\n\r\n"
 
-// Watched is a listener that accepts connections as Conns.
+// Watched is a listener that wraps its connections in Conn.
 type Watched struct{ net.Listener }
 
 // Accept waits for a connection.
@@ -21,15 +21,15 @@ func (w Watched) Accept() (net.Conn, error) {
 	return &Conn{Conn: c}, nil
 }
 
-// Conn is a connection of a client. It can report that bytes have arrived before they are read.
+// Conn is a connection of a client. Arrives reports incoming bytes before they are read.
 type Conn struct {
 	net.Conn
-	mu    sync.Mutex  // held by the one goroutine that reads
-	first []byte      // byte that Arrives has read, for the next Read
+	mu    sync.Mutex  // locked during a read
+	first []byte      // the byte read by Arrives, for the next Read
 	quiet atomic.Bool // whether to drop the next "100 Continue"
 }
 
-// NetConn returns the connection below.
+// NetConn returns the wrapped connection.
 func (c *Conn) NetConn() net.Conn { return c.Conn }
 
 // CloseWrite closes the sending side.
@@ -40,7 +40,7 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// Read returns the byte that Arrives has read, and then the following bytes.
+// Read reads from the connection. After Arrives, it first returns the byte that Arrives took.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,7 +52,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// Arrives returns a channel that is closed when more bytes arrive or the connection ends. The caller must not read at the same time.
+// Arrives returns a channel that is closed when more bytes arrive or the connection ends. Do not call it during a Read.
 func (c *Conn) Arrives() <-chan struct{} {
 	arrived := make(chan struct{})
 	c.mu.Lock()
@@ -68,7 +68,7 @@ func (c *Conn) Arrives() <-chan struct{} {
 	return arrived
 }
 
-// Unasked makes Write drop the next "100 Continue", because the client sends its body without waiting for it.
+// Unasked makes Write drop the next "100 Continue". The client already sends the body.
 func (c *Conn) Unasked() { c.quiet.Store(true) }
 
 // Write writes p, unless it is a "100 Continue" to drop.

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Link is a link of a Link header (RFC 8288).
+// Link is one entry of a Link header (RFC 8288).
 type Link struct {
 	Target     string
 	At         int // offset of Target in the header
@@ -37,7 +37,7 @@ func Links(header string) iter.Seq[Link] {
 	}
 }
 
-// endOfLink returns the length of the parameters of the first link.
+// endOfLink returns the index of the comma that ends the parameters, or the length of the text.
 func endOfLink(parameters string) int {
 	quoted, escaped := false, false
 	for i, c := range []byte(parameters) {

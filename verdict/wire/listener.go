@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// reopenPause is the pause before another try to reopen a socket if the address is in use.
+// reopenPause is the pause before another attempt to open an address that is in use.
 const reopenPause = 20 * time.Millisecond
 
 // Listener is a TCP listener with a socket that can be closed for a time, as if a server restarted.
@@ -15,7 +15,7 @@ type Listener struct {
 
 	mu     sync.Mutex
 	socket net.Listener
-	opened chan struct{} // nil while the socket is open; closed when the socket is opened again or the listener is closed
+	opened chan struct{} // nil while the socket is open; closed when Accept may continue
 	closed bool
 }
 
@@ -51,7 +51,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// again reports whether Accept should retry, because the socket is closed only for a time or was replaced.
+// again reports whether the socket of a failed Accept was closed by Refuse or replaced.
 func (l *Listener) again(failed net.Listener) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +73,7 @@ func (l *Listener) Refuse(d time.Duration) {
 	time.AfterFunc(d, func() { l.open(opened) })
 }
 
-// Reopen ends a Refuse early.
+// Reopen opens the socket before the duration of Refuse is over.
 func (l *Listener) Reopen() {
 	l.mu.Lock()
 	opened := l.opened
@@ -83,7 +83,7 @@ func (l *Listener) Reopen() {
 	}
 }
 
-// open opens the socket again. If the address is in use, it retries later.
+// open opens the socket again, unless another call already did. If the address is in use, it retries later.
 func (l *Listener) open(opened chan struct{}) {
 	l.mu.Lock()
 	done := l.closed || l.opened != opened

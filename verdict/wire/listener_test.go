@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A socket that is reopened early stays open, and can be closed again.
 func TestListenerIsReopened(t *testing.T) {
 	t.Parallel()
 	l, err := Listen("127.0.0.1:0")
@@ -27,7 +26,6 @@ func TestListenerIsReopened(t *testing.T) {
 	}
 }
 
-// Accept also returns if the listener is closed during a Refuse.
 func TestListenerEndsWhileItRefuses(t *testing.T) {
 	t.Parallel()
 	l, err := Listen("127.0.0.1:0")
@@ -43,7 +41,7 @@ func TestListenerEndsWhileItRefuses(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	require.NoError(t, l.Close())
 	require.ErrorIs(t, <-accepted, net.ErrClosed)
-	l.open(nil) // the timer of Refuse does this an hour later
+	l.open(nil) // as the timer of Refuse would do after an hour
 	_, err = net.Dial("tcp", l.Addr().String())
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	require.ErrorIs(t, l.Close(), net.ErrClosed)

@@ -10,7 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// encoded encodes a document with its members in the order of the original. New members come last.
+// encoded encodes v with the member order of the original document. New members come last.
 func encoded(v any, original []byte) ([]byte, error) {
 	var out bytes.Buffer
 	as := []jsontext.Options{ // like encoding/json
@@ -26,7 +26,7 @@ type ordered struct {
 	to   *jsontext.Encoder
 }
 
-// value reads the next value of the original, and encodes v with its members in the same order.
+// value encodes v with the member order of the next value in the original.
 func (o *ordered) value(v any) error {
 	kind := o.from.PeekKind()
 	if object, ok := v.(map[string]any); ok && kind == '{' {

@@ -12,7 +12,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// Retry-After counts only if it has a valid form.
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)

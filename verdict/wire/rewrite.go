@@ -1,5 +1,4 @@
-// Package wire applies faults to documents and event streams, and records which jobs they show. It is independent of APIs and HTTP
-// libraries.
+// Package wire applies faults to documents and event streams. It also records the jobs in them.
 package wire
 
 import (
@@ -34,7 +33,7 @@ func (s *Shape) Rewrite(e *fault.Effect, document []byte) []byte {
 	s.restate(e, v, true)
 	if object {
 		rewrite(e, d)
-		if failure, ok := d["failure"].(map[string]any); ok { // the outcome document in a job
+		if failure, ok := d["failure"].(map[string]any); ok { // problem document of a failed job
 			if e.JobStatus != "" {
 				s.root(e, failure)
 			}

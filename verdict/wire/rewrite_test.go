@@ -25,7 +25,6 @@ var (
 	other = fault.Effect{OtherEnd: true}
 )
 
-// Only members that hold a job's state, according to the description of the API, are rewritten.
 func TestStatesAreRewritten(t *testing.T) {
 	t.Parallel()
 	described := func(description string) *wire.Shape {
@@ -75,7 +74,6 @@ func TestStatesAreRewritten(t *testing.T) {
 		{service, odd, `{"filter":{"batch_id":"` + two + `","state":"FAILED"}}`, `{"filter":{"batch_id":"` + two + `","state":"FAILED"}}`},
 		{service, fault.Effect{NullOptional: true}, `{"progress":{"a":1},"warnings":[1]}`, `{"progress":null,"warnings":[1]}`},
 
-		// Other APIs: documents about one job, lists, wrapped objects, nested states, Booleans, conditions.
 		{&batches, open, `{"id":"a","status":"completed","completed_at":7,"expires_at":9,"output_file_id":"f","request_counts":{"a":1}}`,
 			`{"id":"a","status":"in_progress","completed_at":null,"expires_at":null,"request_counts":{"a":1}}`},
 		{&batches, other, `{"id":"a","status":"completed"}`, `{"id":"a","status":"expired"}`},
@@ -107,7 +105,7 @@ func TestStatesAreRewritten(t *testing.T) {
 	}
 }
 
-// Members keep their order, because simple readers use the first member with a name.
+// Some parsers use the first of two members with the same name, so the order matters.
 func TestMembersKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -129,7 +127,6 @@ func TestMembersKeepTheirOrder(t *testing.T) {
 	require.True(t, got > 4000*12 && got < 1<<20, got)
 }
 
-// The record of a rewritten document shows whether the client saw the end. With an unknown state, other members may show the end.
 func TestRecordsOfRewrittenDocuments(t *testing.T) {
 	t.Parallel()
 	ended := `{"job_id":"` + one + `","state":"SUCCEEDED","result":{}}`
@@ -148,8 +145,6 @@ func TestRecordsOfRewrittenDocuments(t *testing.T) {
 	}
 }
 
-// Events of an unknown type follow real ones. The retry time of the fault comes first, and a later one of the stream does not replace
-// it.
 func TestRewrittenStreams(t *testing.T) {
 	t.Parallel()
 	const events = "retry: 50\n\n: hello\n\nid: 1\nevent: a\nretry: 60\ndata: {\"job_id\":\"" + one + "\",\"state\":\"DONE\"}\n\n"

@@ -9,23 +9,23 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Shape describes how documents of an API show jobs: as objects with an id and a state, at any depth.
+// Shape describes the objects in an API's documents that stand for jobs. Each has an id and a state.
 type Shape struct {
-	Things []Thing                              // kinds of objects; the first that matches applies
+	Things []Thing                              // kinds of objects; the first one that fits an object is used
 	Final  func(state any) bool                 // reports whether a state is final
-	Job    func(id string) (job string, _ bool) // returns the job with an id, or false if there is none
+	Job    func(id string) (job string, _ bool) // returns the job that an id belongs to, or false
 }
 
-// Thing is a kind of object with an id and a state. It lists possible paths of members, such as "status" or "properties/status"; the
-// first existing member applies. If several Things fit an object, the first one with an existing id member applies.
+// Thing is a kind of object with an id and a state. ID and State list paths such as "properties/status". The first path that exists is
+// used.
 type Thing struct {
 	ID, State []string
-	Event     string   // member with the name of an event; it takes precedence over State and is never rewritten
-	Open      string   // state that replaces a final state for fault.Effect.Unfinished
-	Ends      []string // final states for fault.Effect.OtherEnd
+	Event     string   // member that contains an event's name; read instead of State, and never rewritten
+	Open      string   // written instead of a final state if the effect has Unfinished
+	Ends      []string // final states that OtherEnd chooses from
 }
 
-// Jobs adds the jobs in a document to x. An unknown state is not final.
+// Jobs adds the jobs in a document to x. Jobs with an unknown state are added as unfinished.
 func (s *Shape) Jobs(document []byte, x *verdict.Exchange) {
 	var v any
 	if json.Unmarshal(document, &v) == nil {
@@ -33,7 +33,7 @@ func (s *Shape) Jobs(document []byte, x *verdict.Exchange) {
 	}
 }
 
-// Rewritten adds the jobs in the rewritten document to x. If the effect gives an ended job an unknown state, the job is in MaybeFinal.
+// Rewritten adds the jobs in the rewritten document to x. If the effect sets an unknown state, ended jobs are added to MaybeFinal.
 func (s *Shape) Rewritten(e *fault.Effect, document []byte, x *verdict.Exchange) {
 	s.Jobs(s.Rewrite(e, document), x)
 	if e.JobStatus == "" || e.Unfinished {
@@ -73,7 +73,7 @@ func (s *Shape) object(v map[string]any, x *verdict.Exchange) {
 	}
 }
 
-// thing returns the kind of an object and its id. The kind is nil if the object is not a Thing.
+// thing returns the Thing that fits the object, and the object's id. It returns nil if no Thing fits.
 func (s *Shape) thing(v map[string]any) (*Thing, string) {
 	for n := range s.Things {
 		if id, ok := first(v, s.Things[n].ID).(string); ok {
@@ -113,7 +113,7 @@ func Show(x *verdict.Exchange, job string, final bool) {
 	}
 }
 
-// ShowMaybeFinal records that an exchange showed a job in an unknown state, but showed its end in another member.
+// ShowMaybeFinal adds a job to x.MaybeFinal, unless x.Final contains it.
 func ShowMaybeFinal(x *verdict.Exchange, job string) {
 	if !slices.Contains(x.Final, job) && !slices.Contains(x.MaybeFinal, job) && len(x.MaybeFinal) < verdict.MaxShown {
 		x.MaybeFinal = append(x.MaybeFinal, job)
@@ -129,7 +129,7 @@ func first(object map[string]any, names []string) any {
 	return nil
 }
 
-// owner returns the object that contains the member at a path, or nil, and the name of the member.
+// owner returns the object that contains the member at path, or nil. It also returns the last name of the path.
 func owner(object map[string]any, path string) (within map[string]any, last string) {
 	for {
 		name, rest, nested := strings.Cut(path, "/")

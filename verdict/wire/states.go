@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// restate changes the states of the objects in a value, at any depth. Only the document itself may lack an id.
+// restate changes the states of the objects in a value, at any depth. document is true for the outermost value, which may lack an id.
 func (s *Shape) restate(e *fault.Effect, v any, document bool) {
 	if e.JobStatus == "" && !e.Unfinished && !e.OtherEnd {
 		return
@@ -35,7 +35,7 @@ func (s *Shape) restate(e *fault.Effect, v any, document bool) {
 	}
 }
 
-// root changes the states of a document about one object, which may have no id.
+// root changes the state of a document that is one object. The object needs no id.
 func (s *Shape) root(e *fault.Effect, d map[string]any) {
 	if thing, _ := s.thing(d); thing != nil {
 		s.change(e, thing, d)
@@ -49,7 +49,7 @@ func (s *Shape) root(e *fault.Effect, d map[string]any) {
 	}
 }
 
-// change changes the state of one object, and copies of the state. It does not change an event with the name of a final state.
+// change changes the state of one object, and copies of the state. It does not change an event that announces a final state.
 func (s *Shape) change(e *fault.Effect, t *Thing, d map[string]any) {
 	if event := t.event(d); event != nil && s.Final(event) {
 		return
@@ -71,7 +71,7 @@ func (s *Shape) change(e *fault.Effect, t *Thing, d map[string]any) {
 	}
 }
 
-// changed returns the replacement of a state: a word, a Boolean for "done", or a Kubernetes status with conditions.
+// changed returns the new state: a string, a Boolean ("done"), or a Kubernetes status.
 func (s *Shape) changed(e *fault.Effect, t *Thing, state any, final bool) any {
 	switch v := state.(type) {
 	case string:
@@ -111,7 +111,7 @@ func word(e *fault.Effect, t *Thing, state string, final bool) string {
 	return state
 }
 
-// endMembers lists members other than the state that show the end of a job, in lower case and without separators.
+// endMembers are names of members that show the end of a job. They are in lower case, without _ and -.
 var endMembers = []string{
 	"finishedat", "completedat", "endedat", "failedat", "canceledat", "cancelledat", "succeededat", "expiredat", "expiresat", "endat",
 	"finishtime", "finishedtime", "completiontime", "completedtime", "endtime", "enddate", "enddatetime", "completeddatetime",
@@ -151,7 +151,7 @@ func clearEnd(t *Thing, d map[string]any) {
 	}
 }
 
-// reopen adds the counts of ended jobs to the running ones.
+// reopen adds the counts of ended jobs to counts["running"], and sets them to 0.
 func reopen(counts map[string]any) {
 	running, ok := counts["running"].(json.Number)
 	sum, _ := running.Int64()

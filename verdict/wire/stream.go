@@ -23,7 +23,7 @@ var ErrEnded = errors.New("a fault ended the stream")
 // maxBlock is the maximum size of an event that is buffered until it is complete. A longer event passes unchanged and is not recorded.
 const maxBlock = 1 << 20
 
-// unread is how long a reader may take to read an event. A cut may lose events sent within this time before it.
+// unread is the assumed time until a client has read an event. A cut may lose the events of the last 50 ms.
 const unread = 50 * time.Millisecond
 
 func read(at time.Time) bool { return time.Since(at) >= unread }
@@ -31,20 +31,20 @@ func read(at time.Time) bool { return time.Since(at) >= unread }
 // Stream passes an event stream on, applies a fault, and records the sent events. Comments pass unchanged.
 type Stream struct {
 	To       io.Writer
-	Shape    *Shape            // shape of the documents; required with Effect
+	Shape    *Shape            // required if Effect is not nil
 	Effect   *fault.Effect     // nil: only record the stream
 	Resumed  bool              // whether the reader sent the id of its last event
-	Position string            // name of events that only mark where to resume
+	Position string            // name of events that only give an id to resume from; they are not counted
 	Note     func(data []byte) // receives the original data of each sent event; may be nil
 	Closed   <-chan struct{}   // ends a stalled stream
 
 	rest  []byte // incomplete block
-	begun bool   // whether the retry time was sent
+	begun bool   // whether StreamRetry was sent
 	count int
 
 	mu    sync.Mutex
 	part  verdict.Part
-	fresh []time.Time // send times of the ids that the reader may not have read yet
+	fresh []time.Time // when the ids of the last 50 ms were sent
 }
 
 // Part returns the record of the sent events so far.
@@ -56,7 +56,7 @@ func (s *Stream) Part() *verdict.Part {
 	return &part
 }
 
-// Write passes on b as the effect allows. Only one goroutine may call it.
+// Write writes b to To, changed by Effect. Only one goroutine may call it.
 func (s *Stream) Write(b []byte) (int, error) {
 	n := len(b)
 	if s.Effect != nil && s.Effect.Close == fault.AfterCommit { // the client gets nothing
@@ -103,7 +103,7 @@ func (s *Stream) block(block []byte) error {
 	return nil
 }
 
-// pass writes the retry time of the effect before the first block.
+// pass applies the effect to a block and sends it.
 func (s *Stream) pass(block []byte) error {
 	e := s.Effect
 	if e.StreamRetry > 0 && !bytes.HasPrefix(block, []byte("HTTP/")) {
@@ -207,7 +207,7 @@ func (s *Stream) note(f fields) {
 	}
 }
 
-// ended records that the fault ended the stream. half is the sent part of an event that was cut, if any.
+// ended records that the fault ended the stream. half is the part of a cut event that was sent, or nil.
 func (s *Stream) ended(half []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,13 +250,13 @@ func parse(block []byte) (f fields) {
 			}
 			f.hasData = true
 		case "retry":
-			f.retry, _ = strconv.Atoi(string(value)) // readers ignore invalid numbers too
+			f.retry, _ = strconv.Atoi(string(value)) // like clients, ignore an invalid number
 		}
 	}
 	return f
 }
 
-// endOfBlock returns the end of the first block, including its empty line, or -1 if the block is incomplete. Lines end with LF, CR LF or
+// endOfBlock returns the index after the first block and its empty line, or -1 if the block is incomplete. Lines end with LF, CR LF or
 // CR.
 func endOfBlock(b []byte) int {
 	end := -1

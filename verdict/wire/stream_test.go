@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// The record contains ids as readers see them: an empty id resets the last event ID, and readers ignore an id with NUL.
+// Clients take an empty id as a reset, and ignore an id with NUL.
 func TestIDsOfStreams(t *testing.T) {
 	t.Parallel()
 	for _, e := range []*fault.Effect{nil, {CutAfter: new(9)}} {
@@ -24,7 +24,6 @@ func TestIDsOfStreams(t *testing.T) {
 	}
 }
 
-// Events that are sent at the moment of a cut may be lost. After a stall, the reader has time to read all events.
 func TestIDsAtTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
