@@ -13,25 +13,25 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// Guard decides which addresses may be called. The decision is made when a resolved address is dialed. Check reports problems earlier, from
+// Guard decides which addresses may be called. It decides when the dialer has resolved the host. Check finds problems before dialing, by
 // the URL alone.
 type Guard struct {
 	allowPrivate bool
 	public       *ssrf.Guardian
 }
 
-// platformAddresses look public, but belong to the host's own platform: 168.63.129.16 is Azure's channel to the agents on its machines.
+// 168.63.129.16 looks public, but on Azure it reaches the platform's own services.
 var platformAddresses = netip.MustParsePrefix("168.63.129.16/32")
 
-// NewGuard makes a guard that allows public addresses, or all addresses if allowPrivate is true. It never allows ports of services other
-// than HTTP.
+// NewGuard makes a guard that allows public addresses, or all addresses if allowPrivate is true. It never allows well-known ports of
+// other protocols, such as 22 or 6379.
 func NewGuard(allowPrivate bool) *Guard {
 	return &Guard{allowPrivate, ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(platformAddresses))}
 }
 
 var errForbidden = errors.New("the address is not allowed")
 
-// control is the Control function of the net.Dialer, which calls it with each resolved address before connecting.
+// The net.Dialer calls control with each resolved address before connecting.
 func (g *Guard) control(network, address string, _ syscall.RawConn) error {
 	if _, port, err := net.SplitHostPort(address); err != nil || checkPort(port) != "" {
 		return errForbidden
@@ -49,8 +49,8 @@ const (
 	notPublic = "The host must have a public address; local, private and reserved addresses are not allowed."
 )
 
-// Check describes the problem with the host or port of a URL, or returns "". It refuses forms that programs parse differently, even if
-// private addresses are allowed: short, octal or hexadecimal IPv4 addresses, zones, names that are not ASCII, and a trailing dot.
+// Check describes the problem with the host or port of a URL, or returns "". It always refuses hosts that programs parse differently,
+// such as 0x7f.1, IPv6 zones and names with a trailing dot.
 func (g *Guard) Check(target string) string {
 	_, wrong := g.parse(target)
 	return wrong
@@ -88,8 +88,8 @@ func (g *Guard) checkHost(u *url.URL) string {
 
 var (
 	namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*$`)
-	// numberPattern matches a decimal, octal or hexadecimal number as the last label. No domain name ends in such a number. Some programs
-	// read such a host as an IPv4 address (URL standard, section 3.5).
+	// numberPattern matches a decimal, octal or hexadecimal number as the last label. Some programs read a host with such a label as an
+	// IPv4 address (URL standard, section 3.5).
 	numberPattern = regexp.MustCompile(`(?:^|\.)(?:0[xX][0-9a-fA-F]*|[0-9]+)$`)
 )
 

@@ -111,7 +111,6 @@ func TestGuardAtRegistration(t *testing.T) {
 	}
 }
 
-// Unclear host forms are always refused, because one program may read a name where another reads an address.
 func TestGuardRefusesUnclearSpellings(t *testing.T) {
 	t.Parallel()
 	hosts := append(ipv4Spellings(), trickyHosts...)
@@ -147,7 +146,7 @@ var trickyHosts = []string{
 	"$(id).example",
 }
 
-// ipv4Spellings returns all forms of 127.0.0.1 that inet_aton accepts, except the usual one. It adds some invalid forms.
+// ipv4Spellings returns all forms of 127.0.0.1 that inet_aton accepts, except the usual one.
 func ipv4Spellings() []string {
 	writings := func(n uint64) []string {
 		return []string{
@@ -164,7 +163,7 @@ func ipv4Spellings() []string {
 		spellings = append(spellings, a+".0.1", a+".0x0.1", a+".00.0x1") // three
 	}
 	parts := [3][2]string{{"127", "0x7f"}, {"0", "00"}, {"1", "0x1"}}
-	for i := 1; i < 16; i++ { // four parts; each bit of i makes one of them octal or hexadecimal
+	for i := 1; i < 16; i++ { // the bits of i choose the spelling of the four parts
 		pick := func(part, bit int) string { return parts[part][i>>bit&1] }
 		spellings = append(spellings, pick(0, 0)+"."+pick(1, 1)+"."+pick(1, 2)+"."+pick(2, 3))
 	}

@@ -58,8 +58,8 @@ func (c *canary) serve(t *testing.T, l net.Listener) {
 	}()
 }
 
-// requireUnseen fails if there was a connection. It first connects to each listener. Connections are accepted in order, so all earlier
-// ones are counted by then.
+// requireUnseen fails if there was a connection. It connects to each listener itself, to wait for earlier connections. Connections are
+// accepted in order, so its own connection comes last.
 func (c *canary) requireUnseen(t *testing.T) {
 	t.Helper()
 	for _, address := range c.own {
@@ -106,12 +106,12 @@ func TestNoSpellingReachesTheCanary(t *testing.T) {
 	require.Greater(t, len(targets), 500)
 	sample := sampleParcel(t)
 	hosts := map[string]bool{}
-	var all sync.WaitGroup // concurrent, because sequential calls would mostly wait
+	var all sync.WaitGroup
 	for _, target := range targets {
 		p := sample
 		p.Target.URL = target
 		all.Go(func() {
-			attempt, want := s.Send(t.Context(), p).Attempt, job.SendDNS // the same as for a name that does not exist
+			attempt, want := s.Send(t.Context(), p).Attempt, job.SendDNS // the error of a name that does not exist
 			if s.cfg.Guard.Check(target) != "" {
 				want = job.SendForbidden
 			}
@@ -124,7 +124,7 @@ func TestNoSpellingReachesTheCanary(t *testing.T) {
 		}
 		hosts[host] = true
 	}
-	// The guard also refuses each host when it is dialed, without Check and its parser.
+	// Dialing refuses each host too, even without Check.
 	for host := range hosts {
 		for _, dial := range []func(context.Context, string, string) (net.Conn, error){s.transport.DialContext, s.transport.DialTLSContext} {
 			all.Go(func() {
@@ -187,7 +187,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 
 var loopback = []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}
 
-// resolver returns a resolver that takes the addresses of every name from lookup. Names without addresses get NXDOMAIN.
+// Names without addresses get NXDOMAIN.
 func resolver(lookup func(name string) []netip.Addr) *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe() // DNS over a stream: messages have a length prefix

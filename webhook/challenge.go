@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Headers of the handshake in "HTTP 1.1 Web Hooks for Event Delivery" (CloudEvents, http-webhook, section 4). Deliveries also have
-// Webhook-Request-Origin.
+// Headers of the handshake in "HTTP 1.1 Web Hooks for Event Delivery" (CloudEvents, http-webhook, section 4).
 const (
 	headerRequestOrigin = "Webhook-Request-Origin"
 	headerAllowedOrigin = "Webhook-Allowed-Origin"
@@ -22,15 +21,15 @@ const challengeTimeout = 5 * time.Second
 
 // ChallengeConfig configures a Challenge.
 type ChallengeConfig struct {
-	Origin  string // name of this service, as the function Origin returns it
+	Origin  string // host of this service's public URL; see Origin
 	Version string // of the program, for User-Agent
 	Guard   *Guard
 	Timeout time.Duration  // of one handshake; 0 or more than 5 s means 5 s
 	RootCAs *x509.CertPool // nil for the system's
 }
 
-// Challenge asks receivers with one OPTIONS request whether they want events. It follows no redirects and reads only the header of the
-// response. It is safe for concurrent use.
+// Challenge asks a receiver, with an OPTIONS request, whether it accepts deliveries. It follows no redirects and reads only the header of
+// the response. It is safe for concurrent use.
 type Challenge struct {
 	*connector
 
@@ -43,12 +42,12 @@ func NewChallenge(cfg ChallengeConfig) *Challenge {
 		cfg.Timeout = challengeTimeout
 	}
 	c := &Challenge{connector: newConnector(cfg.Guard, cfg.Timeout, cfg.RootCAs), cfg: cfg}
-	c.transport.DisableKeepAlives = true // there is only one request, and its body is not read
+	c.transport.DisableKeepAlives = true // a connection serves one request, and the response body is not read
 	return c
 }
 
-// Ask sends the challenge to a URL. It returns "" if the receiver wants events, and otherwise describes the problem. All failures before a
-// response have the same text, so that callers cannot find out which internal names and ports exist.
+// Ask sends the OPTIONS request to a URL. It returns "" if the receiver accepts deliveries, and otherwise describes the problem. Every
+// failure without a response has the same text, so the text does not reveal internal names and ports.
 func (c *Challenge) Ask(ctx context.Context, target string) (wrong string) {
 	u, wrong := c.cfg.Guard.parse(target)
 	if wrong != "" {

@@ -74,7 +74,6 @@ func TestReceiversMustAllowEvents(t *testing.T) {
 	}
 }
 
-// Whatever a receiver does, the challenge ends within its time limit and closes its connection.
 func TestHostileReceiversOfChallenges(t *testing.T) {
 	t.Parallel()
 	const soon, late = time.Second, 5 * time.Second
@@ -113,7 +112,7 @@ func TestChallengesRevealNoInternalDetails(t *testing.T) {
 		c.dialer.Resolver = resolver(lookup)
 		answers = append(answers, c.Ask(t.Context(), "http://inner.example:"+canary.port+"/"))
 	}
-	// A port without a listener gives the same text as a private address.
+	// A closed port gets the same answer as a private address.
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
 	answers = append(answers, newChallenge(t, ChallengeConfig{Guard: NewGuard(true)}).Ask(t.Context(), closed.URL))
@@ -126,7 +125,6 @@ func TestChallengesRevealNoInternalDetails(t *testing.T) {
 	canary.requireUnseen(t)
 }
 
-// A challenge takes at most 5 s, and ends when its caller stops waiting.
 func TestChallengesAreBounded(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, 5*time.Second, NewChallenge(ChallengeConfig{Guard: NewGuard(true)}).cfg.Timeout)

@@ -13,13 +13,12 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// SendChanged sends a delivery with an effect of a test bed: padding, a changed document, an additional signature, or tampering that the
-// receiver must detect. It has the same time limit as Send.
+// SendChanged sends a delivery changed by a fault of the test bed, such as a wrong signature. It has the same time limit as Send.
 func (s *Sender) SendChanged(ctx context.Context, p job.ClaimedDelivery, e fault.Effect) job.Sent {
 	return s.send(ctx, p, e)
 }
 
-// staleAge is the age of a stale signature. Receivers accept at most a few minutes.
+// staleAge is the age of a stale signature. Receivers usually accept a few minutes.
 const staleAge = time.Hour
 
 func (g signing) changed(e fault.Effect) (signing, error) {
@@ -85,7 +84,7 @@ func tamper(r *http.Request, body []byte, t fault.Tamper) {
 }
 
 func otherSignatures(value string) string {
-	const label = 10 // index of the changed character; it is past the prefixes "v1," and "sig1=:"
+	const label = 10 // index of a character after the prefixes "v1," and "sig1=:"
 	parts := strings.Split(value, " ")
 	for i, part := range parts {
 		if len(part) > label {
