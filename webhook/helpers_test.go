@@ -89,7 +89,6 @@ func failedOccurrence(r job.Reason) job.Occurrence {
 	}
 }
 
-// As in the database, each call is atomic.
 type memoryStore struct {
 	mu   sync.Mutex
 	keys []job.SigningKey

@@ -18,11 +18,11 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// script acts as a receiver on a connection, after the request was read. It returns when a write fails or the test ends, which cancels
-// gone. The connection is closed afterwards.
+// script responds to the request on conn like a hostile receiver. It must return when a write fails or gone is canceled. The connection
+// is closed afterwards.
 type script func(gone context.Context, conn *net.TCPConn)
 
-// newScript returns the URL of a receiver, and a channel that is closed when the first connection has ended.
+// newScript starts a receiver. The channel is closed when its first connection ends.
 func newScript(t *testing.T, play script) (url string, ended chan struct{}) {
 	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -105,7 +105,7 @@ const ok = "HTTP/1.1 200 OK\r\n"
 
 func TestHostileReceivers(t *testing.T) {
 	t.Parallel()
-	const soon, late = 500 * time.Millisecond, time.Minute // time limits: one that is reached, and one that must not be reached
+	const soon, late = 500 * time.Millisecond, time.Minute // a limit that the test reaches, and a limit that it must not reach
 	long := strings.Repeat("x", 16<<10)
 	tests := map[string]struct {
 		play    script
@@ -162,7 +162,7 @@ func TestHostileReceivers(t *testing.T) {
 	}
 }
 
-// If a receiver closes an idle connection just as it is reused, the transport retries the request over a new connection.
+// The transport retries if a receiver closes an idle connection at the moment of reuse.
 func TestReceiverThatClosesIdleConnections(t *testing.T) {
 	t.Parallel()
 	var answers atomic.Int32

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Directory returns the keys as a JSON Web Key Set (RFC 7517, RFC 8037), with which receivers verify signatures.
+// Directory returns the public keys as a JSON Web Key Set (RFC 7517, RFC 8037).
 func Directory(keys []job.SigningKey) ([]byte, error) {
 	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
 	for _, k := range keys {

@@ -13,23 +13,23 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// KeyStore stores the signing keys for all processes.
+// KeyStore stores the signing keys that all processes share.
 type KeyStore interface {
 	// SigningKeys returns the published keys, oldest first.
 	SigningKeys(ctx context.Context) ([]job.SigningKey, error)
-	// AddSigningKey adds a key that signs after delay; the first key signs at once. The other keys retire once the new key has signed for
-	// the duration of overlap. With onlyFirst, AddSigningKey does nothing if there is a key already.
+	// AddSigningKey adds a key. The key signs after the delay; a first key signs at once. The older keys retire at delay + overlap from
+	// now. If onlyFirst is true and a key exists, it does nothing.
 	AddSigningKey(ctx context.Context, k job.SigningKey, onlyFirst bool, delay, overlap time.Duration) error
 }
 
-// Times of a rotation. Receivers may cache the published keys for five minutes.
+// Receivers may cache the published keys for five minutes.
 const (
 	publishBefore = 10 * time.Minute // how long a new key is published before it signs
 	publishAfter  = 24 * time.Hour   // how long an old key stays published after it stops signing
 	refreshEvery  = 30 * time.Second
 )
 
-// Keyring holds the keys that sign all deliveries. They are stored encrypted.
+// Keyring holds the keys that sign all deliveries. The store contains them encrypted.
 type Keyring struct {
 	Log *slog.Logger // for failed refreshes in Run
 
@@ -38,7 +38,7 @@ type Keyring struct {
 	keys  atomic.Pointer[[]signingKey]
 }
 
-// signingKey is a published key with its decrypted private part, or with the decryption error.
+// signingKey is a published key and its decrypted private key, or the error of decryption.
 type signingKey struct {
 	job.SigningKey
 	private ed25519.PrivateKey
@@ -48,7 +48,7 @@ type signingKey struct {
 // NewKeyring makes a keyring.
 func NewKeyring(v *Vault, store KeyStore) *Keyring { return &Keyring{vault: v, store: store} }
 
-// Ensure reads the keys, and adds one if there is none. Several processes may call it at the same time; the store accepts only one key.
+// Ensure reads the keys, and adds one if there is none. Processes may call it concurrently, because the store accepts only one first key.
 func (k *Keyring) Ensure(ctx context.Context) error {
 	known, err := k.store.SigningKeys(ctx)
 	if err != nil {
@@ -62,9 +62,9 @@ func (k *Keyring) Ensure(ctx context.Context) error {
 	return k.Refresh(ctx)
 }
 
-// Rotate adds a new key, which signs after ten minutes. The previous key stays published for another day. If the keys have leaked, the
-// new key signs at once, and all others retire now, because receivers must not trust their signatures. Other processes use the new key
-// within 30 seconds. Rotate fails if the current key is encrypted with a different master key.
+// Rotate adds a new key, which signs after ten minutes. The previous key stays published for a day after that. If leaked is true, the new
+// key signs at once and the others retire now. Other processes use the new key within 30 seconds. Rotate fails if this process cannot
+// decrypt the current key.
 func (k *Keyring) Rotate(ctx context.Context, leaked bool) error {
 	delay, overlap := publishBefore, publishAfter
 	if leaked {
@@ -102,7 +102,7 @@ func (v *Vault) Check(keys []job.SigningKey) error {
 	return nil
 }
 
-// Run refreshes the keys every 30 seconds, until ctx ends. After a failure, it uses the earlier keys until they retire.
+// Run refreshes the keys every 30 seconds, until ctx ends. After a failure the known keys stay in use until they retire.
 func (k *Keyring) Run(ctx context.Context) {
 	ticker := time.NewTicker(refreshEvery)
 	defer ticker.Stop()
@@ -119,8 +119,8 @@ func (k *Keyring) Run(ctx context.Context) {
 	}
 }
 
-// Refresh reads the keys again. It fails if the current key cannot be used. It ignores other keys that it cannot decrypt: they may be
-// from processes with another master key.
+// Refresh reads the keys again. It fails if the current key cannot be used. It drops other keys that it cannot decrypt, such as keys of
+// an old master key.
 func (k *Keyring) Refresh(ctx context.Context) error {
 	known, err := k.store.SigningKeys(ctx)
 	if err != nil {
@@ -175,7 +175,8 @@ func (k *Keyring) current(now time.Time) (signingKey, error) {
 	return choose(*keys, now)
 }
 
-// choose returns the newest valid key. If there is none, it returns the next one to become valid, because the store's clock may be ahead.
+// choose returns the newest key that already signs and has not retired. If no key signs yet, it returns the earliest one: the store's
+// clock may be ahead.
 func choose(keys []signingKey, now time.Time) (signingKey, error) {
 	var best *signingKey
 	for i := range keys {

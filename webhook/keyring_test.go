@@ -52,7 +52,6 @@ func TestRotation(t *testing.T) {
 	require.Equal(t, fresh, kidAt(t, other, now))
 }
 
-// If the store's clock is ahead, the first key is used before its time.
 func TestClockBehindTheStores(t *testing.T) {
 	t.Parallel()
 	store := &memoryStore{}
@@ -117,13 +116,13 @@ func TestRefreshThatFailsKeepsTheKeys(t *testing.T) {
 
 	store.err = nil
 	require.NoError(t, k.Rotate(t.Context(), false))
-	store.keys = store.keys[:1] // keeps only the old key, which will retire
+	store.keys = store.keys[:1] // only the old key, which retires after publishBefore and publishAfter
 	require.NoError(t, k.Refresh(t.Context()))
 	_, err := k.current(time.Now().Add(publishBefore + publishAfter + time.Minute))
 	require.ErrorIs(t, err, errNoKey, "a retired key does not sign")
 }
 
-// rfcSeeds are the private keys of examples: RFC 9421, appendix B.1.4; RFC 8037, appendix A.
+// RFC 9421, appendix B.1.4; RFC 8037, appendix A.
 var rfcSeeds = map[string]string{
 	"RFC 9421 test-key-ed25519": "9f8362f87a484a954e6e740c5b4c0e84229139a20aa8ab56ff66586f6a7d29c5",
 	"RFC 8032 TEST 1, RFC 8037": "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
@@ -136,7 +135,6 @@ func rfcKey(t testing.TB, name string) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(seed)
 }
 
-// The key and its thumbprint come from RFC 8037, appendix A.
 func TestDirectory(t *testing.T) {
 	t.Parallel()
 	public := publicOf(rfcKey(t, "RFC 8032 TEST 1, RFC 8037"))

@@ -17,15 +17,15 @@ const (
 	mimeCloudEvent = "application/cloudevents+json"
 )
 
-// message is the content of a delivery. It is the same in each attempt.
+// message is the content of a delivery. All attempts of a delivery send the same content.
 type message struct {
 	contentType string
-	language    string  // of the texts in the data; "" if there are none
-	attributes  []field // CloudEvents attributes as headers; nil in structured mode
+	language    string  // language of the texts in the body, or ""
+	attributes  []field // headers of the CloudEvents binary mode; nil in structured mode
 	body        []byte
 }
 
-// field is a header with a lower-case name, or another part of a message that a signature covers (RFC 9421, section 2).
+// field is a component of a signature (RFC 9421, section 2): a header, or a value such as @method.
 type field struct {
 	name, value string
 }
@@ -38,14 +38,14 @@ type cloudEvent struct {
 	Source          string          `json:"source"`
 	Subject         string          `json:"subject,omitempty"`
 	Time            job.Time        `json:"time"`
-	Sequence        string          `json:"sequence,omitempty"` // within the job
+	Sequence        string          `json:"sequence,omitempty"` // number of the event within its job
 	SequenceType    string          `json:"sequencetype,omitempty"`
-	WorkKind        job.Kind        `json:"workkind,omitempty"` // of the job
+	WorkKind        job.Kind        `json:"workkind,omitempty"`
 	DataContentType string          `json:"datacontenttype"`
 	Data            json.RawMessage `json:"data"`
 }
 
-// emittedDocument is the data of event.emitted: the document of the running attempt, and the event that the client chose.
+// emittedDocument is the data of event.emitted: the job's document and the client's event.
 type emittedDocument struct {
 	plainDocument
 	Emitted struct {
@@ -54,10 +54,10 @@ type emittedDocument struct {
 	} `json:"emitted"`
 }
 
-// plainDocument is a job.Document without its methods: emittedDocument would inherit MarshalJSON, which omits "emitted".
+// plainDocument has no MarshalJSON: an embedded job.Document would hide the field Emitted.
 type plainDocument job.Document
 
-// render makes the message of an occurrence. The effect "changed" may rewrite the data.
+// render builds the message for an event. A fault may rewrite the data.
 func render(links job.Links, o *job.Occurrence, mode job.ContentMode, changed fault.Effect) (message, error) {
 	mediaType, language, data, err := content(links, o)
 	if err != nil {
@@ -81,7 +81,7 @@ func render(links job.Links, o *job.Occurrence, mode job.ContentMode, changed fa
 	return message{mediaType, language, attributes, data}, err
 }
 
-// attributes returns the headers for binary mode. There, Content-Type replaces datacontenttype.
+// attributes returns the headers for binary mode. Binary mode has Content-Type instead of datacontenttype.
 func (e *cloudEvent) attributes() ([]field, error) {
 	at, err := e.Time.MarshalText()
 	if err != nil {
@@ -116,8 +116,8 @@ func subject(o *job.Occurrence) string {
 	}
 }
 
-// content returns the data of an occurrence, and the language of its texts. For an ended job, the data is the outcome document (draft
-// section 5.3). For other events of a job, it is the document of the attempt at that time.
+// content returns the data of an occurrence, and the language of its texts. For an ended job, the data is the document of the ended
+// attempt (async problem details draft, section 5.3). For other job events, the data describes the attempt at the time of the event.
 func content(links job.Links, o *job.Occurrence) (mediaType, language string, data []byte, err error) {
 	var d job.Document
 	switch {
@@ -127,7 +127,7 @@ func content(links job.Links, o *job.Occurrence) (mediaType, language string, da
 		d = links.BatchDocument(o.Batch)
 	case o.JobID.IsZero():
 		if o.Name == job.EventWebhookDisabled {
-			language = job.Languages[0] // language of the reason's text
+			language = job.Languages[0]
 		}
 		data, err = encode(o.Data)
 		return mimeJSON, language, data, err
@@ -147,7 +147,6 @@ func content(links job.Links, o *job.Occurrence) (mediaType, language string, da
 	return mediaType, d.Language, data, err
 }
 
-// encode encodes JSON in one line, without escapes for HTML.
 func encode(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	encoder := json.NewEncoder(&buf)

@@ -190,7 +190,6 @@ func testOccurrence() job.Occurrence {
 	}
 }
 
-// Messages do not depend on the time zone and language of the server.
 func TestMessagesOfOneEventAreTheSame(t *testing.T) {
 	t.Parallel()
 	o := failedOccurrence(job.TimedOut)

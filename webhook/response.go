@@ -13,19 +13,19 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limits of reading and storing a response, besides job.MaxStoredBody.
+// Limits for responses. See also job.MaxStoredBody.
 const (
-	maxDrained     = 64 << 10 // bytes; if the body is longer, the connection is closed
+	maxDrained     = 64 << 10 // bytes; a connection with a longer body is closed
 	maxStoredNames = 64
 	maxStoredHead  = 8 << 10 // bytes of names and values
 	maxRetryAfter  = 24 * time.Hour
 )
 
-// read reads a response and classifies it. If reading the body of a successful response fails, it also returns the error. For other
-// responses, only the status matters.
+// read reads a response and classifies it. It returns an error if the body of a 2xx response cannot be read. It ignores such errors of
+// other responses: their status decides.
 func read(r *http.Response, now time.Time) (sent job.Sent, err error) {
 	a := job.DeliveryAttempt{Status: r.StatusCode, Error: classifyStatus(r.StatusCode), Header: storedHeader(r.Header)}
-	if r.StatusCode >= http.StatusOK { // the body of a 101 response is the connection
+	if r.StatusCode >= http.StatusOK { // the body of a 101 response is the open connection and does not end
 		a.Body, a.Truncated, err = readBody(r.Body)
 		if a.Error != "" {
 			err = nil
@@ -36,7 +36,7 @@ func read(r *http.Response, now time.Time) (sent job.Sent, err error) {
 	return job.Sent{Attempt: a, RetryAfter: retryAfter(r.Header.Get("Retry-After"), now)}, err
 }
 
-// readBody reads the part of a body that is stored. It reads up to maxDrained of the rest, so that the connection can be reused.
+// readBody reads the part of a body that is stored. It reads up to maxDrained bytes in total, so that the connection can be reused.
 func readBody(body io.Reader) (kept []byte, truncated bool, err error) {
 	kept, err = io.ReadAll(io.LimitReader(body, job.MaxStoredBody))
 	if err != nil || len(kept) < job.MaxStoredBody {
@@ -46,7 +46,7 @@ func readBody(body io.Reader) (kept []byte, truncated bool, err error) {
 	return kept, n > 0, err
 }
 
-// storedHeader returns the stored part of the header as plain text, without cookies.
+// storedHeader returns the header without cookies and control characters, cut to the limits.
 func storedHeader(h http.Header) map[string][]string {
 	stored := map[string][]string{}
 	size := 0
@@ -79,7 +79,8 @@ func plainText(s string) string {
 	}, strings.ToValidUTF8(s, string(unicode.ReplacementChar)))
 }
 
-// retryAfter parses a Retry-After header: seconds or a date (RFC 9110, section 10.2.3). It returns at most a day, and 0 for none.
+// retryAfter parses a Retry-After header: seconds or a date (RFC 9110, section 10.2.3). It returns at most 24 h, or 0 for a missing or
+// invalid value.
 func retryAfter(value string, now time.Time) time.Duration {
 	const maxSeconds = int(maxRetryAfter / time.Second)
 	if value != "" && strings.Trim(value, "0123456789") == "" {

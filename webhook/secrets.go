@@ -13,14 +13,13 @@ const (
 	secretBytes  = 32
 )
 
-// NewSecret generates a signing secret for a webhook. It returns the text for the owner, in the form of Standard Webhooks, and the
-// encrypted form for storage.
+// NewSecret generates a signing secret for a webhook. secret is the Standard Webhooks form for the owner. sealed is the encrypted form.
 func (v *Vault) NewSecret(webhook job.ID) (secret string, sealed []byte, err error) {
 	random := randomSecret()
 	return secretText(random), v.Seal(secretContext(webhook), random), nil
 }
 
-// Secret decrypts a stored secret of a webhook, and returns the text that its owner received.
+// Secret decrypts the stored secret of a webhook, and returns it in the Standard Webhooks form.
 func (v *Vault) Secret(webhook job.ID, sealed []byte) (string, error) {
 	random, err := v.Open(secretContext(webhook), sealed)
 	if err != nil {

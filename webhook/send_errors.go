@@ -21,8 +21,8 @@ type handshakeError struct{ error }
 
 func (e handshakeError) Unwrap() error { return e.error }
 
-// classify returns the class of a connection error. answered reports whether part of a response was received. Most errors of net/http
-// about bad responses have no type, so SendBadAnswer is the default.
+// classify returns the class of a connection error. answered is true if the first byte of a response arrived. net/http has no error type
+// for most invalid responses, so SendBadAnswer is the default.
 func classify(err error, answered bool) job.SendError {
 	var (
 		dns       *net.DNSError
@@ -32,8 +32,8 @@ func classify(err error, answered bool) job.SendError {
 		op        *net.OpError
 	)
 	switch {
-	case errors.Is(err, errForbidden): // a name resolved to a forbidden address; forbidden addresses in a URL are refused earlier
-		return job.SendDNS // like an unknown name, so that clients do not learn which internal names exist
+	case errors.Is(err, errForbidden): // a name resolved to a forbidden address
+		return job.SendDNS // same as an unknown name, so that clients do not learn internal names
 	case errors.Is(err, context.Canceled):
 		return job.SendInternal
 	case errors.Is(err, context.DeadlineExceeded):
@@ -77,11 +77,11 @@ func classifyStatus(status int) job.SendError {
 	}
 }
 
-// maxReason is the maximum length of the error text in a reason, in bytes. Receivers control some of the text.
+// maxReason limits the error text in a reason, in bytes. Receivers control some of the text.
 const maxReason = 200
 
-// reason describes a failure, and includes the receiver's address. It returns "" for a success or an internal error. It shows a resolved
-// address only if the address is public, because clients must not learn about private networks.
+// reason describes a failure, with the receiver's host or address. It returns "" for a success or an internal error. It replaces a
+// private address by the host of the URL, to hide private networks from clients.
 func (s *Sender) reason(a *job.DeliveryAttempt, err error, target *url.URL, peer string) string {
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" && dial.Addr != nil {
@@ -117,7 +117,7 @@ func (s *Sender) reason(a *job.DeliveryAttempt, err error, target *url.URL, peer
 	return fmt.Sprintf("HTTP %d from %s", a.Status, peer)
 }
 
-// innermost returns the text of the error that caused err. Outer errors contain local addresses.
+// innermost returns the text of the error that caused err. The wrapping errors can contain addresses of this server.
 func innermost(err error) string {
 	for cause := err; cause != nil; cause = errors.Unwrap(cause) {
 		err = cause

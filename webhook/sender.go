@@ -1,5 +1,5 @@
-// Package webhook sends deliveries: it renders the message, signs it, checks the address, sends the request and classifies the response. It
-// also manages the secrets and keys for signatures. Retries are scheduled elsewhere.
+// Package webhook renders, signs and sends deliveries, and classifies the responses. It also manages the secrets and keys for signatures.
+// Package delivery schedules retries.
 package webhook
 
 import (
@@ -25,8 +25,8 @@ import (
 
 // SenderConfig configures a Sender.
 type SenderConfig struct {
-	PublicURL string // base URL of links and of the events' source, without a trailing slash
-	Origin    string // name of this service in challenges; "": receivers are not challenged
+	PublicURL string // base URL of links and of CloudEvents "source", without a trailing slash
+	Origin    string // value of Webhook-Request-Origin; "" omits the header
 	Version   string // of the program, for User-Agent
 	Timeout   time.Duration
 	Guard     *Guard
@@ -43,17 +43,17 @@ type Sender struct {
 	keys  *Keyring
 }
 
-// NewSender makes a sender that signs with the keys. Deliveries to subscriptions are also signed with the subscription's secrets.
+// NewSender makes a sender that signs with keys.
 func NewSender(cfg SenderConfig, keys *Keyring) *Sender {
-	links := job.Links{PublicURL: cfg.PublicURL, Absolute: true, Language: job.Languages[0]} // receivers do not negotiate a language
+	links := job.Links{PublicURL: cfg.PublicURL, Absolute: true, Language: job.Languages[0]} // receivers send no Accept-Language
 	return &Sender{connector: newConnector(cfg.Guard, cfg.Timeout, cfg.RootCAs), cfg: cfg, links: links, keys: keys}
 }
 
 // Close closes idle connections.
 func (s *Sender) Close() { s.transport.CloseIdleConnections() }
 
-// Send sends a delivery and returns the outcome. It ends within the time limit. Internal errors are logged, and the outcome
-// has the class SendInternal. If ctx is canceled, the class has no meaning.
+// Send sends a delivery and returns the outcome. It takes at most SenderConfig.Timeout. It logs internal errors, and returns the class
+// SendInternal for them. If ctx is canceled, ignore the outcome.
 func (s *Sender) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 	return s.send(ctx, p, fault.Effect{})
 }
@@ -106,7 +106,7 @@ func (s *Sender) internal(ctx context.Context, p job.ClaimedDelivery, err error)
 	return job.Sent{Attempt: job.DeliveryAttempt{Error: job.SendInternal}}
 }
 
-// request makes the signed request. Only timestamps, signatures and traceparent differ between tries.
+// request makes the signed request. The attempts of a delivery differ only in timestamps, signatures and traceparent.
 func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url.URL, now time.Time, e fault.Effect) (
 	*http.Request, error,
 ) {
@@ -137,9 +137,9 @@ func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url
 	}
 	r.Header.Set("Webhook-Id", p.ID.String())
 	if parent := traceparent(ctx, p); parent != "" {
-		r.Header.Set("Traceparent", parent) // not signed, because a proxy may replace it
+		r.Header.Set("Traceparent", parent) // not signed, because proxies may change this header
 	}
-	// This empty list is not sent. It makes the transport retry if the receiver has closed an idle connection.
+	// An empty Idempotency-Key is not sent, but makes net/http retry on a closed idle connection.
 	r.Header["Idempotency-Key"] = []string{}
 
 	secrets, err := s.reveal(p, now)
@@ -161,13 +161,12 @@ func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url
 	return r, nil
 }
 
-// traceparent returns the traceparent of this attempt's span (W3C Trace Context). Without a span, it returns the traceparent of the
-// event, or "" if there is none.
+// traceparent returns the traceparent of this attempt's span (W3C Trace Context). Without a span, it returns the event's traceparent.
 func traceparent(ctx context.Context, p job.ClaimedDelivery) string {
 	if own := telemetry.Traceparent(ctx); own != "" {
 		return own
 	}
-	// The stored value is from a client's header, so only its valid part is sent.
+	// p.TraceParent comes from a client. Only a valid value is sent.
 	var format propagation.TraceContext
 	const name = "traceparent"
 	sent := propagation.MapCarrier{}
@@ -175,7 +174,7 @@ func traceparent(ctx context.Context, p job.ClaimedDelivery) string {
 	return sent[name]
 }
 
-// reveal returns the secrets of a subscription that are still valid.
+// reveal decrypts the valid secrets of a webhook.
 func (s *Sender) reveal(p job.ClaimedDelivery, now time.Time) ([]string, error) {
 	var secrets []string
 	for _, sealed := range p.Target.Secrets {
@@ -187,15 +186,14 @@ func (s *Sender) reveal(p job.ClaimedDelivery, now time.Time) ([]string, error) 
 		case err != nil && sealed.Until == nil:
 			return nil, err
 		case err != nil:
-			continue // an old secret, encrypted with an earlier master key
+			continue // an old secret that the current master key cannot decrypt
 		}
 		secrets = append(secrets, secret)
 	}
 	return secrets, nil
 }
 
-// plainURL normalizes a URL to the form that receivers derive from a request: the host in lower case, no default port, and percent-encoding
-// of all characters in path and query that RFC 3986 does not allow.
+// plainURL returns the URL as a receiver derives it from a request: lower-case host, no default port, escaped path and query.
 func plainURL(u *url.URL) string {
 	host := strings.ToLower(u.Host)
 	if port := map[string]string{"http": ":80", "https": ":443"}[u.Scheme]; u.Port() == port[1:] {
@@ -208,7 +206,7 @@ func plainURL(u *url.URL) string {
 	return plain
 }
 
-// encoded percent-encodes characters that neither a path nor a query allows (RFC 3986, sections 3.3 and 3.4).
+// encoded escapes the characters that are invalid in a path or query (RFC 3986, sections 3.3 and 3.4).
 func encoded(text string) string {
 	var out strings.Builder
 	for i := range len(text) {

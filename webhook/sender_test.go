@@ -127,7 +127,7 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
-// After a change of the master key, old secrets cannot be decrypted any more. The new secret signs.
+// After a change of the master key, old secrets cannot be decrypted any more.
 func TestUnreadableOldSecretIsLeftOut(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, (*httptest.Server).Start, nil)
@@ -167,7 +167,6 @@ func TestStructuredDelivery(t *testing.T) {
 	require.EqualValues(t, "FAILED", envelope.Data.JobStatus)
 }
 
-// The receiver can derive the signed URL from the request, whatever the form of the webhook's URL.
 func TestSignedTargetIsTheOneReceived(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, (*httptest.Server).Start, nil)
@@ -236,7 +235,7 @@ func TestConnectionsAreReused(t *testing.T) {
 	}
 }
 
-// Details of internal errors are only in the log. The owner of the webhook learns only that there was one.
+// Details of internal errors are only in the log.
 func TestInternalErrors(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, (*httptest.Server).Start, nil)

@@ -17,10 +17,10 @@ const signatureLabel = "sig1"
 
 const signatureLife = 5 * time.Minute
 
-// coveredFields are the headers that every signature covers, before the CloudEvents headers.
+// coveredFields are headers in every signature. The CloudEvents headers follow them.
 var coveredFields = []string{"content-type", "content-digest", "webhook-id"}
 
-// signing holds what the signatures need besides the request.
+// signing contains the time, target, key and secrets of a request's signatures.
 type signing struct {
 	at      time.Time
 	target  *url.URL
@@ -40,8 +40,7 @@ func (g signing) sign(r *http.Request, m message) error {
 	return g.signMessage(r, m.attributes)
 }
 
-// signMessage adds the headers of an HTTP message signature (RFC 9421) that covers method, target, coveredFields and the headers of
-// CloudEvents.
+// signMessage adds an HTTP message signature (RFC 9421) to the headers.
 func (g signing) signMessage(r *http.Request, attributes []field) error {
 	components := []field{
 		{"@method", r.Method},
@@ -64,11 +63,10 @@ func (g signing) signMessage(r *http.Request, attributes []field) error {
 	return nil
 }
 
-// targetURI returns the target as the receiver derives it: from the scheme, the Host header and the request line (RFC 9421, section
-// 2.2.2).
+// targetURI returns the value of @target-uri (RFC 9421, section 2.2.2).
 func targetURI(u *url.URL) string { return u.Scheme + "://" + u.Host + u.RequestURI() }
 
-// sign returns the Signature-Input and Signature headers for the components, in this order (RFC 9421, sections 2.5 and 3.1).
+// sign signs the components in their order, and returns Signature-Input and Signature (RFC 9421, sections 2.5 and 3.1).
 func sign(label string, components []field, params *httpsfv.Params, key ed25519.PrivateKey) (input, signature string, err error) {
 	covered := httpsfv.InnerList{Params: params}
 	var base strings.Builder

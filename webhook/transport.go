@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// Limits of connections. A process sends about 50 deliveries at the same time.
+// Limits of connections.
 const (
 	maxIdle         = 500
 	maxIdlePerHost  = 50
 	idleTimeout     = 60 * time.Second
-	pingTimeout     = 15 * time.Second // HTTP/2: silence before a ping; also the time to wait for its response
-	maxResponseHead = 64 << 10         // bytes of header in all 1xx responses and the final one together
+	pingTimeout     = 15 * time.Second // HTTP/2: time without data before a ping, and time for the response to a ping
+	maxResponseHead = 64 << 10         // bytes; sum of the headers of all 1xx responses and of the final response
 
 	// Receive buffers of HTTP/2, in bytes.
 	maxStreamBuffer = 64 << 10
 	maxConnBuffer   = 1 << 20
 )
 
-// connector connects to receivers. The guard checks each address before it is dialed. No proxy is used, and the size of responses is
-// limited.
+// connector connects to receivers. The guard checks each address before it is dialed. It uses no proxy, and limits the header size of
+// responses.
 type connector struct {
 	dialer    *net.Dialer
 	tls       *tls.Config
@@ -34,7 +34,7 @@ type connector struct {
 
 func newConnector(guard *Guard, timeout time.Duration, roots *x509.CertPool) *connector {
 	c := &connector{
-		// A dial may outlive the attempt that started it, so it has its own time limit.
+		// net/http may continue a dial after the attempt ends, so the dial has a separate timeout.
 		dialer:  &net.Dialer{Timeout: timeout, Control: guard.control},
 		tls:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, NextProtos: []string{"h2", "http/1.1"}},
 		timeout: timeout,

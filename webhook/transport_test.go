@@ -26,8 +26,8 @@ func rootsOf(s *httptest.Server) *x509.CertPool {
 	return roots
 }
 
-// drainingListener reads each connection to its end before closing it. In TLS 1.3 the client may send its request before it gets the
-// alert about a missing certificate. Closing with the request unread would reset the connection, and could lose the alert.
+// drainingListener reads each connection to its end before closing it. In TLS 1.3, the client may send data before the server refuses its
+// certificate. If the server closed with unread data, a TCP reset could hide the TLS alert.
 type drainingListener struct{ net.Listener }
 
 type drainingConn struct{ *net.TCPConn }
@@ -63,7 +63,7 @@ func TestTLS(t *testing.T) {
 		s.Listener = drainingListener{s.Listener}
 		s.StartTLS()
 	}, nil)
-	other, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, but no data is sent
+	other, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, but nobody serves them
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = other.Close() })
 	address := func(r *receiver) string { return r.Listener.Addr().String() }
@@ -129,7 +129,7 @@ func TestHostileReceiversWithHTTP2(t *testing.T) {
 		"endless body": {endless, 30 * time.Second, "", job.MaxStoredBody},
 		"hangs":        {func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }, time.Second, job.SendTimeout, 0},
 		"large header": {func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("A", strings.Repeat("x", 2*maxResponseHead)) // the transport closes the connection
+			w.Header().Set("A", strings.Repeat("x", 2*maxResponseHead)) // too large, so the transport closes the connection
 		}, 30 * time.Second, job.SendReset, 0},
 		"resets": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 30 * time.Second, job.SendReset, 0},
 	} {

@@ -10,11 +10,10 @@ import (
 // masterKeyBytes is the length of the master key: AES-256.
 const masterKeyBytes = 32
 
-// errSealed is returned for a value that cannot be decrypted.
 var errSealed = errors.New("it was encrypted with another FORGERUN_MASTER_KEY, or is damaged")
 
-// Vault encrypts stored values with AES-256-GCM and the master key, with a random nonce as prefix. Each value is bound to its context, such
-// as its row, and cannot be decrypted in another one.
+// Vault encrypts values with AES-256-GCM under the master key. A random nonce precedes each value. A value can be decrypted only with the
+// context of its encryption, such as a webhook's id.
 type Vault struct {
 	aead cipher.AEAD
 }
@@ -40,8 +39,7 @@ func (v *Vault) Seal(context string, plain []byte) []byte {
 	return v.aead.Seal(nil, nil, plain, []byte(context)) //nolint:gosec // G407: this AEAD makes the nonce itself
 }
 
-// Open decrypts a value that was sealed for the same context. The error mentions the master key, because a different one is the likely
-// cause.
+// Open decrypts a value that was sealed for the same context. The usual cause of an error is a changed master key.
 func (v *Vault) Open(context string, sealed []byte) ([]byte, error) {
 	plain, err := v.aead.Open(nil, nil, sealed, []byte(context))
 	if err != nil {
