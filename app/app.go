@@ -1,6 +1,6 @@
-// Package app has the types that all use cases share, such as the queue interface and the metrics. HTTP and workers call the same use
-// cases, so every rule exists once. Use cases contain no SQL, queue or HTTP code. They store data with a repo.Store and declare small
-// interfaces for other systems.
+// Package app has the types that all use cases share, such as the queue interface and the metrics. The HTTP handlers and the workers call
+// the same use cases. Use cases contain no SQL, queue or HTTP code. They use a repo.Store, and small interfaces for other systems such as
+// the queue.
 package app
 
 import (
@@ -14,33 +14,32 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Queue is the queue of jobs. Its methods do not block and may lose tasks: the relay (package maintenance) replaces lost tasks, and
-// storage checks every task before a worker runs it.
+// Queue is the queue of jobs. Its methods do not block, and may lose tasks. The relay (package maintenance) enqueues lost tasks again.
 type Queue interface {
 	Enqueue(job.Task)
 	// Remove removes the task of a canceled or deleted job, unless a worker has taken it.
 	Remove(job.Task)
 	// SignalCancel asks the workers to stop a job.
 	SignalCancel(job.ID)
-	// Publish notifies watchers of a committed change or of progress.
+	// Publish tells watchers about a committed change or about progress.
 	Publish(job.Notification)
-	// Deliver announces new events of a job. Its callback and matching webhooks get them, if there are any. The zero job id stands for
-	// events without a job, such as a completed batch.
+	// Deliver announces new events of a job. They go to the job's callback and to matching webhooks. A zero jobID announces events
+	// without a job, such as a completed batch.
 	Deliver(client, jobID job.ID)
 }
 
-// Tasks removes tasks from the queue. It is best effort and does not block.
+// Tasks removes tasks from the queue. Its methods do not block, and may fail silently.
 type Tasks interface {
 	Remove(job.Task)
 	RemoveDeliveries(ids ...job.ID)
 }
 
-// NotificationOf returns the notification for an event of j.
+// NotificationOf returns a notification about j, without progress.
 func NotificationOf(j *job.Job) job.Notification {
 	return job.Notification{ClientID: j.ClientID, JobID: j.ID}
 }
 
-// Publish notifies the watchers of j and triggers the delivery to its callback.
+// Publish sends n to watchers, and announces the event to the job's callback.
 func Publish(q Queue, j *job.Job, n job.Notification) {
 	q.Publish(n)
 	if j.Callback != "" {
@@ -54,7 +53,7 @@ type Clock func() time.Time
 // NewID returns a new version 7 UUID.
 func NewID() job.ID { return job.ID(uuid.Must(uuid.NewV7())) }
 
-// Sleep waits for d or for the end of ctx, and reports whether d passed.
+// Sleep waits for d. It returns false if ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) bool { return Rest(ctx, d, nil) }
 
 // Rest waits until d has passed, or until `wake` receives a value or is closed. It returns false if ctx ends first.
@@ -71,21 +70,21 @@ func Rest(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	}
 }
 
-// Repeat calls f until ctx ends, and waits for `rest` between the calls. Of consecutive errors, it logs only the first.
-func Repeat(ctx context.Context, rest time.Duration, log *slog.Logger, message, action string, f func(context.Context) error) {
+// Repeat calls f until ctx ends, with a pause between calls. It logs only the first of consecutive errors.
+func Repeat(ctx context.Context, pause time.Duration, log *slog.Logger, message, action string, f func(context.Context) error) {
 	for failing := false; ; {
 		err := f(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
 			log.WarnContext(ctx, message, "action", action, ErrorFields(err))
 		}
 		failing = err != nil
-		if !Sleep(ctx, rest) {
+		if !Sleep(ctx, pause) {
 			return
 		}
 	}
 }
 
-// Refused reports whether err means that storage will never accept the data, even if the write is retried.
+// Refused reports whether storage rejected the data. Retries are then useless.
 func Refused(err error) bool {
 	var known *job.Error
 	return errors.As(err, &known) && known.Code == job.CodeInternal

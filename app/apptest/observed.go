@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Logged asserts that a transition was logged once, with the required fields (section 16).
+// Logged asserts that a transition was logged once, and returns the log line.
 func (w *World) Logged(task job.Task, action, from, to string) map[string]any {
 	w.T.Helper()
 	lines := w.Log.Lines(w.T, map[string]any{
@@ -29,7 +29,7 @@ func (w *World) Logged(task job.Task, action, from, to string) map[string]any {
 // Tracer returns a tracer whose spans can be read with Span and SpansNamed.
 func (w *World) Tracer() trace.Tracer { return w.provider.Tracer("test") }
 
-// Traced runs f in the span of a request, and returns the span's traceparent.
+// Traced runs f inside a server span, and returns the span's traceparent.
 func (w *World) Traced(f func(ctx context.Context)) (traceparent string) {
 	ctx, span := w.Tracer().Start(context.Background(), "request", trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
@@ -37,7 +37,7 @@ func (w *World) Traced(f func(ctx context.Context)) (traceparent string) {
 	return telemetry.Traceparent(ctx)
 }
 
-// Traceparent returns the traceparent of a request that has ended.
+// Traceparent returns the traceparent of a new, ended span.
 func (w *World) Traceparent() string { return w.Traced(func(context.Context) {}) }
 
 // Span returns the ended span with the given name. There must be exactly one.

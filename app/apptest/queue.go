@@ -20,12 +20,12 @@ type Queue struct {
 	delivered []job.ID
 	progress  map[job.ID]job.Notification
 
-	// Read these fields only while nothing else uses the queue.
+	// Tests read these fields without the lock, so nothing may use the queue meanwhile.
 	Tasks   map[job.ID]bool // jobs and deliveries that have a task
 	Ensured [][]job.ID
 	Removed []job.ID
 	Signals []job.ID
-	Err     error // returned by all calls that can return an error
+	Err     error // the error that Ensure and EnsureDeliveries return
 }
 
 // NewQueue returns an empty queue.
@@ -91,7 +91,7 @@ func ensure[T any](q *Queue, tasks []T, idOf func(T) job.ID) (made int, err erro
 	return made, err
 }
 
-// Waiting returns the number of jobs and deliveries with a task.
+// Waiting returns the number of queued tasks.
 func (q *Queue) Waiting() (n int) {
 	q.Change(func() { n = len(q.Tasks) })
 	return n
@@ -100,7 +100,7 @@ func (q *Queue) Waiting() (n int) {
 // Flush drops all tasks.
 func (q *Queue) Flush() { q.Change(func() { clear(q.Tasks) }) }
 
-// Delivered returns the job ids of all Deliver calls since the last call of Delivered. The zero id stands for an event without a job.
+// Delivered returns the job ids of all Deliver calls since the last call of Delivered. An event without a job has the zero id.
 func (q *Queue) Delivered() (jobs []job.ID) {
 	q.Change(func() { jobs, q.delivered = q.delivered, nil })
 	return jobs

@@ -10,10 +10,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limit is the execution limit in tests.
+// Limit is the execution limit of an attempt in tests.
 const Limit = 120 * time.Second
 
-// Clients and delays for tests.
 var (
 	ClientA = job.ID{0xa}
 	ClientB = job.ID{0xb}
@@ -40,10 +39,10 @@ func NoLocals(url string) string {
 // Percent returns progress without a phase.
 func Percent(n int) *job.Progress { return &job.Progress{Percentage: n} }
 
-// Event returns the notification that a job has a new event.
+// Event returns a notification about a new event of a job.
 func Event(t job.Task) job.Notification { return job.Notification{ClientID: ClientA, JobID: t.JobID} }
 
-// End returns the notification that an attempt has ended.
+// End returns a notification about the end of an attempt.
 func End(t job.Task) job.Notification {
 	return job.Notification{ClientID: ClientA, JobID: t.JobID, Attempt: t.Attempt, Ended: true}
 }

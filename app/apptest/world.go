@@ -1,5 +1,5 @@
-// Package apptest has helpers for the tests of several packages below app: a queue that records its calls, test values, and a World with
-// metrics, spans and a log. Helpers for the tests of one package stay in that package.
+// Package apptest has helpers that the tests of several packages below app share. Helpers for the tests of one package stay in that
+// package.
 package apptest
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// World has in-memory dependencies of use cases.
+// World contains test doubles for the queue, metrics, spans and log of use cases.
 type World struct {
 	T        testing.TB
 	Queue    *Queue
@@ -46,7 +46,7 @@ func NewWorld(t testing.TB) *World {
 	return w
 }
 
-// requireSoundLines asserts that each logged warning and error has an action, and each error also an error code (section 16).
+// requireSoundLines asserts that warnings have an action, and errors also have an error code.
 func (w *World) requireSoundLines() {
 	for line := range strings.Lines(w.Log.String()) {
 		if !strings.Contains(line, `"level":"INFO"`) {
@@ -58,7 +58,7 @@ func (w *World) requireSoundLines() {
 	}
 }
 
-// Bubble runs a test on its own clock, which advances when every goroutine waits. It fails if goroutines are left over.
+// Bubble runs a test with synctest: time advances when all goroutines wait. The test fails if goroutines still run at its end.
 func Bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
@@ -71,13 +71,13 @@ func Run(t *testing.T, name string, f func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) { Bubble(t, f) })
 }
 
-// Pass sleeps for d and waits until every goroutine is idle. Only the test's own goroutine may call it.
+// Pass sleeps for d and waits until every goroutine is idle. Call it from the test's goroutine.
 func Pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// Background starts a loop and returns once the loop is idle. The loop runs until the test ends or stop is called.
+// Background starts a loop, and waits until the loop blocks. The loop runs until the test ends or stop is called.
 func (w *World) Background(loop func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -94,7 +94,7 @@ func (w *World) Background(loop func(context.Context)) (stop func()) {
 // Metric returns the value of a counter or gauge.
 func (w *World) Metric(c prometheus.Collector) float64 { return testutil.ToFloat64(c) }
 
-// Sum returns the sum of a metric over all its labels. For a histogram it adds the observed values.
+// Sum returns the sum of a metric over all its labels. For a histogram, it is the sum of the observed values.
 func (w *World) Sum(name string) (sum float64) {
 	for _, m := range w.Gather(name) {
 		sum += m.GetHistogram().GetSampleSum() + m.GetCounter().GetValue() + m.GetGauge().GetValue()

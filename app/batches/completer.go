@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// RestInterval is the time between two rounds. Most checks are useless, because only the last job that ends completes its batch. The
-	// pause combines many checks into one statement.
+	// RestInterval is the time between two rounds. Only the last job of a batch completes it, so most checks find nothing. After the
+	// pause, one statement checks many batches.
 	RestInterval = 50 * time.Millisecond
 	// ChunkSize is the number of batches per statement.
 	ChunkSize = 100
@@ -24,7 +24,7 @@ const (
 	RetryInterval = time.Second
 )
 
-// Completer completes batches soon after their last job has ended. If its process dies, maintenance completes them.
+// Completer completes batches soon after their last job has ended. After a crash, package maintenance completes them.
 type Completer struct {
 	store   *repo.Store
 	queue   app.Queue
@@ -33,10 +33,10 @@ type Completer struct {
 
 	mu      sync.Mutex
 	touched map[job.ID]struct{}
-	wake    chan struct{} // holds a token while `touched` is not empty
+	wake    chan struct{} // receives a value when touched becomes non-empty
 }
 
-// NewCompleter returns a completer; its method Run completes batches.
+// NewCompleter returns a completer. Start it with Run.
 func NewCompleter(store *repo.Store, queue app.Queue, m *app.Metrics, log *slog.Logger) *Completer {
 	return &Completer{
 		store: store, queue: queue, metrics: m, log: log,
@@ -44,7 +44,7 @@ func NewCompleter(store *repo.Store, queue app.Queue, m *app.Metrics, log *slog.
 	}
 }
 
-// Touch makes Run check batches whose last job may have ended. It does not block and ignores the zero id.
+// Touch tells Run to check these batches. Call it after a job ends. It does not block and ignores the zero id.
 func (s *Completer) Touch(batches ...job.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,8 +62,8 @@ func (s *Completer) Touch(batches ...job.ID) {
 	}
 }
 
-// Run completes touched batches until ctx ends. Batches touched within one RestInterval are checked together. Run retries batches of a
-// failed statement.
+// Run completes touched batches until ctx ends. Batches touched within one RestInterval are checked together. Run retries the batches of
+// a statement that failed, after RetryInterval.
 func (s *Completer) Run(ctx context.Context) {
 	for ; ; app.Sleep(ctx, RestInterval) {
 		select {
@@ -92,8 +92,8 @@ func (s *Completer) take() []job.ID {
 	return slices.Collect(maps.Keys(s.touched))
 }
 
-// Complete completes each batch in which all jobs have ended, and returns the number of such batches. Each is completed and published
-// once, even if several processes try.
+// Complete completes each batch in which all jobs have ended, and returns the number of such batches. Concurrent calls complete and
+// announce a batch only once.
 func (s *Completer) Complete(ctx context.Context, batches []job.ID) (int, error) {
 	completed, err := s.store.CompleteBatches(ctx, batches)
 	app.AfterCommit(ctx, func() {

@@ -1,5 +1,5 @@
 // Package bulk has the operations on many jobs: retry, cancel or delete all jobs that match a filter. The Service starts, shows and
-// aborts them. The Runner, in the leader process, applies them in parts at a limited rate.
+// aborts them. The Runner in the leader process applies them in small parts, at a limited rate.
 package bulk
 
 import (
@@ -13,13 +13,13 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// A dry run reads lookAtOnce jobs per statement, and starts no further statement after lookTime.
+// Limits of a dry run: jobs per statement, and the time after which no statement starts.
 const (
 	lookAtOnce = 20_000
 	lookTime   = 2 * time.Second
 )
 
-// Service has the use cases of bulk operations. Reads are methods of the embedded Store. The zero client id gives access to the
+// Service has the use cases of bulk operations. Methods that read are in the embedded Store. The zero client id gives access to the
 // operations of all clients.
 type Service struct {
 	*repo.Store
@@ -41,8 +41,7 @@ func (s *Service) Begin(ctx context.Context, r job.BulkRequest) (*job.Bulk, erro
 	return b, nil
 }
 
-// Count is a dry run: it counts the jobs that match now, and returns the newest of them. It stops after job.MaxBulkItems jobs or
-// lookTime.
+// Count counts the matching jobs without changing them, and returns some of the newest. It stops after job.MaxBulkItems jobs or lookTime.
 func (s *Service) Count(ctx context.Context, r job.BulkRequest) (job.BulkCount, error) {
 	var c job.BulkCount
 	var first []job.ID
@@ -104,8 +103,8 @@ func tally(c *job.BulkCount, operation *job.Bulk, jobs []job.BulkAlike) {
 	}
 }
 
-// Abort stops an operation of the client; items that are done stay done. Aborting it again returns the same result. Aborting a finished
-// operation is a conflict.
+// Abort stops an operation. Finished items are not undone. Aborting it again returns the same result. Aborting a finished operation is a
+// conflict.
 func (s *Service) Abort(ctx context.Context, client, id job.ID) (*job.Bulk, error) {
 	b, changed, err := s.AbortBulk(ctx, client, id)
 	if err == nil && changed {

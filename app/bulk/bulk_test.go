@@ -8,7 +8,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// A dry run counts the jobs that would change. For the others it returns the reasons, most frequent first.
 func TestDryRunReportsChanges(t *testing.T) {
 	t.Parallel()
 	jobs := []job.BulkAlike{

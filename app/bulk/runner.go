@@ -13,13 +13,13 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// The Runner applies items in parts. Each part is a short transaction, followed by a rest of the same duration.
+// The Runner applies items in parts. Each part is a transaction. After it, the Runner pauses for the same duration.
 const (
-	roundTime    = time.Second // longest round; new operations wait for the next one
-	gatherAtOnce = 2000        // jobs per statement
+	roundTime    = time.Second // maximum duration of a round; new operations start in the next round
+	gatherAtOnce = 2000        // jobs that one statement adds to an operation
 	itemsAtOnce  = 50
 	maxRate      = job.MaxBulkRate // items per second, for all operations together
-	maxCatchUp   = time.Second     // a token bucket holds at most the tokens of this time
+	maxCatchUp   = time.Second     // a token bucket contains at most the tokens of one second
 )
 
 // Runner applies the operations in parts. Only one goroutine may use it.
@@ -36,8 +36,7 @@ func NewRunner(store *repo.Store, jobs *jobs.Service, metrics *app.Metrics, log 
 	return &Runner{store: store, jobs: jobs, metrics: metrics, log: log}
 }
 
-// Round applies parts of the open operations, within their rates, for at most roundTime. An operation that fails does not delay the
-// others.
+// Round applies parts of the unfinished operations, for at most roundTime. An operation that fails does not delay the others.
 func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 	open, err := r.store.OpenBulks(ctx)
 	if err != nil {
@@ -64,7 +63,7 @@ func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 	return errors.Join(errs...)
 }
 
-// advance returns the updated operation, or nil if nothing more can be done in this round.
+// advance applies the next part of an operation. It returns nil if nothing more can be done in this round.
 func (r *Runner) advance(ctx context.Context, b *job.Bulk) (*job.Bulk, error) {
 	if b.GatheredAt == nil {
 		r.turns.take(b)
@@ -89,7 +88,7 @@ func (r *Runner) advance(ctx context.Context, b *job.Bulk) (*job.Bulk, error) {
 	return nil, err
 }
 
-// doItems reports whether to continue in this round. If no item of the part could be done, the others probably cannot either. They wait
+// doItems applies the next items. It returns true if more items can follow in this round. If no item succeeded, the remaining items wait
 // for the next round.
 func (r *Runner) doItems(ctx context.Context, b *job.Bulk) (more bool, err error) {
 	w := r.turns.work[b.ID]
@@ -103,7 +102,7 @@ func (r *Runner) doItems(ctx context.Context, b *job.Bulk) (more bool, err error
 	switch {
 	case err != nil:
 		return false, err
-	case len(taken) < limit: // end of the list: the next round starts over with the items that remain
+	case len(taken) < limit: // last item: the next round starts again with the first unfinished item
 		w.after = job.ID{}
 		return false, nil
 	}
@@ -111,8 +110,7 @@ func (r *Runner) doItems(ctx context.Context, b *job.Bulk) (more bool, err error
 	return ended > 0, nil
 }
 
-// part applies some items in one transaction. If that fails, each item gets its own transaction, so that a locked or damaged job does not
-// block the others.
+// part applies some items in one transaction. If it fails, each item gets a transaction, so one locked job does not block others.
 func (r *Runner) part(ctx context.Context, b *job.Bulk, after job.ID, limit int) (taken []job.BulkItem, ended int, err error) {
 	taken, ended, err = r.commit(ctx, b, after, limit, r.jobs.DoItems)
 	if err == nil || len(taken) == 0 || ctx.Err() != nil || job.CodeOf(err) == job.CodeStorageUnavailable {
@@ -129,8 +127,8 @@ func (r *Runner) part(ctx context.Context, b *job.Bulk, after job.ID, limit int)
 	return taken, ended, nil
 }
 
-// single applies the operation to one item: the first one behind the job `after`. If storage will never accept the change, the item
-// fails; after other errors it is retried later.
+// single applies the operation to the first item after the job id `after`. If storage rejects the change, the item fails. Other errors
+// are retried later.
 func (r *Runner) single(ctx context.Context, b *job.Bulk, after job.ID) (ended int, err error) {
 	_, ended, err = r.commit(ctx, b, after, 1, r.jobs.DoItems)
 	if app.Refused(err) {

@@ -26,7 +26,6 @@ var errRollback = errors.New("roll back")
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// Owners take turns, however many operations each owner has. All operations together keep to the shared rate.
 func TestOwnersAlternate(t *testing.T) {
 	t.Parallel()
 	var open []*job.Bulk

@@ -47,7 +47,7 @@ func (t *turns) begin(open []*job.Bulk, now time.Time) {
 	}
 }
 
-// Owners take turns, regardless of how many operations each has. An owner's operations take turns too.
+// next chooses the owner that has waited longest, and of that owner's operations the one that has waited longest.
 func (t *turns) next(open []*job.Bulk) (first int) {
 	owners := map[job.BulkOwner]int{}
 	for _, b := range open {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// An API key has the form frk_<id>_<secret><checksum>, with three base62 parts of fixed length. The id is public and identifies the key's
-// row. Only a hash of the secret is stored. The checksum detects mistyped keys without a lookup, and lets scanners recognize leaked keys.
+// An API key is frk_<id>_<secret><checksum>. Each part is base62 with a fixed length. The id is public and identifies the key's row. Only
+// a hash of the secret is stored. The checksum detects mistyped keys without a lookup, and lets scanners recognize leaked keys.
 const (
 	keyPrefix      = "frk_"
 	keyIDLength    = 12 // 71 bits
@@ -37,7 +37,7 @@ func parseAPIKey(key string) (id string, ok bool) {
 	return publicPart(key)
 }
 
-// publicPart returns the id of a key, even if the key is mistyped.
+// publicPart returns the id of a key without checking secret and checksum.
 func publicPart(key string) (id string, ok bool) {
 	if len(key) < len(keyPrefix)+keyIDLength || !strings.HasPrefix(key, keyPrefix) {
 		return "", false

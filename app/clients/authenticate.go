@@ -25,9 +25,9 @@ var (
 	errAdminOnly  = job.Errorf(job.CodeForbidden, "Open registration is off on this server: only the operator can create clients.")
 )
 
-// Authenticate returns the caller for the credentials (section 14). Without credentials, the caller is anonymous while registration is
-// open, and is refused otherwise. The first use of a key is stored before the key is accepted. For an expired key, Authenticate returns
-// an error together with a caller. That caller may only renew the key.
+// Authenticate returns the caller that the credentials belong to. Without credentials, it returns an anonymous caller, or an error if
+// registration is closed. It stores the first use of a key before it accepts the key. For an expired key, Authenticate returns an error
+// together with a caller. With this caller, the client can only renew the key.
 func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, error) {
 	if bearer == "" {
 		if k.cfg.OpenRegistration {
@@ -65,13 +65,13 @@ func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, 
 	return caller, errExpiredKey
 }
 
-// use stores the first use of a key durably. From then on, no older key can be renewed. Later uses are not stored.
+// use stores the first use of a key durably. From then on, no older key can be renewed.
 func (k *Service) use(ctx context.Context, key *job.APIKey) error {
 	if key.UsedAt != nil {
 		return nil
 	}
 	exists, err, _ := k.uses.Do(key.ID, func() (any, error) {
-		return k.store.UseKey(context.WithoutCancel(ctx), key.ID) // other requests with this key wait for the same write, so it is not canceled
+		return k.store.UseKey(context.WithoutCancel(ctx), key.ID) // not canceled, because other requests with this key wait for this write
 	})
 	switch {
 	case err != nil:
@@ -90,7 +90,7 @@ func (k *Service) use(ctx context.Context, key *job.APIKey) error {
 
 func sameSecret(a, b [32]byte) bool { return subtle.ConstantTimeCompare(a[:], b[:]) == 1 }
 
-// Named returns the client id and key id that a credential names, even if its secret is wrong. Use the result only for the log.
+// Named returns the client and key of a credential without checking the secret. Use the result only for the log.
 func (k *Service) Named(ctx context.Context, credential string) job.Caller {
 	id, ok := publicPart(credential)
 	if !ok {

@@ -23,7 +23,7 @@ func TestAuthenticate(t *testing.T) {
 		forged := key.Secret[:keyLength-secretLength-checksumLength] + randomBase62(secretLength)
 		forged += checksum(forged) // the id of a real key with another secret
 		for bearer, want := range map[string]job.Code{
-			"":                  "", // accepted as anonymous while registration is open
+			"":                  "", // without credentials the caller is anonymous
 			"nonsense":          job.CodeInvalidCredentials,
 			unknown:             job.CodeInvalidCredentials,
 			forged:              job.CodeInvalidCredentials,
@@ -67,7 +67,6 @@ func TestAKeyExpiresToTheInstant(t *testing.T) {
 	})
 }
 
-// Each action writes one log line and one span, which belong to its request. Both contain the client and key ids, but no secret.
 func TestKeyActionsAreLogged(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		var client job.ID
@@ -101,7 +100,6 @@ func TestKeyActionsAreLogged(t *testing.T) {
 	})
 }
 
-// Keys are cached only while storage reports key changes, and only if no key changed during the lookup. The cache has a limited size.
 func TestKeysAreCachedOnlyWhileChangesAreReported(t *testing.T) {
 	t.Parallel()
 	k, calls := New(testKeys, nil, nil, nil), 0

@@ -25,12 +25,12 @@ type Config struct {
 }
 
 const (
-	registrationWindow = 10 * time.Minute   // how long after a client's creation its first key may be created without credentials
+	registrationWindow = 10 * time.Minute   // time after a client's creation in which anyone may create its first key
 	overlap            = 10 * time.Minute   // how long a replaced key stays valid
 	renewWindow        = 7 * 24 * time.Hour // how long an expired key can be renewed
 )
 
-// A client may have maxKeys usable keys with full scope and as many with a lesser scope.
+// A client may have maxKeys valid keys with full scope, and maxKeys other keys.
 const maxKeys = 10
 
 // Service creates clients, and creates, changes and authenticates their API keys.
@@ -40,10 +40,10 @@ type Service struct {
 	clock  app.Clock
 	log    *slog.Logger
 	memory memory
-	uses   singleflight.Group // writes in progress of a key's first use, by key id
+	uses   singleflight.Group // merges concurrent writes of the first use of a key, by key id
 }
 
-// New returns the service. WatchKeys keeps its key cache current.
+// New returns the service. Run WatchKeys to remove changed keys from the cache.
 func New(cfg Config, store *repo.Store, clock app.Clock, log *slog.Logger) *Service {
 	return &Service{cfg: cfg, store: store, clock: clock, log: log, memory: newMemory()}
 }
@@ -64,7 +64,7 @@ func (k *Service) CreateClient(ctx context.Context, caller job.Caller) (job.Clie
 	return client, err
 }
 
-// NameClient sets the name that operators gave a client; "" removes it.
+// NameClient sets a client's name. "" removes the name.
 func (k *Service) NameClient(ctx context.Context, client job.ID, name string) error {
 	exists, err := k.store.NameClient(ctx, client, name)
 	switch {

@@ -98,7 +98,7 @@ func TestReplacedKeyStaysValidForOverlap(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			withKeys(t, func(t *testing.T, k *keyWorld) {
-				k.memory.connected(true) // keys are cached, and no change is ever reported
+				k.memory.connected(true) // keys are cached, and this test reports no changes
 				old := k.newKey()
 				k.valid(old)
 				key := k.issue(replace(k, old))
@@ -106,11 +106,11 @@ func TestReplacedKeyStaysValidForOverlap(t *testing.T) {
 				k.pass(overlap - 2*time.Microsecond)
 				k.valid(old)
 
-				lost := k.issue(replace(k, old)) // the answer was lost: the old key can still be replaced
+				lost := k.issue(replace(k, old)) // the response was lost, so the client replaces the old key again
 				stored := apptest.Must(k.store.Key(context.Background(), old.ID))(t)
 				require.Equal(t, key.ID, stored.ReplacedBy, "the first replacement")
 				k.pass(time.Microsecond)
-				k.ended(job.CodeTokenExpired, old) // the second replacement did not change when the old key ends
+				k.ended(job.CodeTokenExpired, old) // the old key still ends at the time that the first replacement set
 				k.valid(key, lost)
 				k.pass(overlap)
 				k.ended(job.CodeTokenExpired, key)

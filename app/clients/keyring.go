@@ -7,8 +7,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// keyring is a client with its keys, read under the lock of the client. Each key with full scope replaces the one before it. Keys with a
-// lesser scope neither replace keys nor are replaced.
+// keyring is a client and its keys, read while the client's row is locked. Each key with full scope replaces the one before it. Keys with
+// a lesser scope are independent of other keys.
 type keyring struct {
 	client job.Client
 	now    time.Time
@@ -31,7 +31,7 @@ func newKeyring(c job.Client, now time.Time, keys []job.APIKey) keyring {
 	return r
 }
 
-// find also returns the newer keys with full scope.
+// find returns a key, and the full-scope keys that are newer.
 func (r keyring) find(id string) (key *job.APIKey, newer []job.APIKey) {
 	for i := range r.keys {
 		switch {
@@ -48,8 +48,8 @@ func anyUsed(keys []job.APIKey) bool {
 	return slices.ContainsFunc(keys, func(key job.APIKey) bool { return key.UsedAt != nil })
 }
 
-// ended refuses a caller if its key has ended during the request. Otherwise a delayed request could create a key after the revocation.
-// Keys that had expired before the request pass: `renewable` checks them.
+// ended returns an error if the caller's key expired or was revoked during the request. Otherwise a delayed request could create a key
+// after the revocation. It accepts keys that expired before the request; see renewable.
 func (r keyring) ended(caller job.Caller) error {
 	key, _ := r.find(caller.KeyID)
 	switch {
@@ -64,8 +64,8 @@ func (r keyring) ended(caller job.Caller) error {
 	return nil
 }
 
-// superseded refuses changes by a replaced key if a newer key was used, because the old key may be stolen. Before that, the owner may
-// need the old key: the response with the new key can be lost.
+// superseded returns an error if a newer key was used, because the replaced key may be stolen. Until then the owner may need the old key,
+// because the new one may be lost.
 func (r keyring) superseded(id string) error {
 	if key, newer := r.find(id); key != nil && key.ReplacedBy != "" && anyUsed(newer) {
 		return errReplacedKey
@@ -73,8 +73,8 @@ func (r keyring) superseded(id string) error {
 	return nil
 }
 
-// renewable returns why an expired key cannot be renewed, or nil. The limits are renewWindow, a rotation, and the first use of a newer
-// key with full scope: it shows that the client has the newer key.
+// renewable returns an error if an expired key cannot be renewed. It cannot be renewed after renewWindow, a rotation, or the use of a
+// newer full-scope key.
 func (r keyring) renewable(id string) error {
 	key, newer := r.find(id)
 	switch {
@@ -87,7 +87,8 @@ func (r keyring) renewable(id string) error {
 	return nil
 }
 
-// Replaced keys stay valid for at most the overlap. Keys that were already replaced keep their expiry.
+// replaced ends the client's full-scope keys after the overlap, or earlier if they expire before. Keys that were already replaced keep
+// their expiry.
 func (r keyring) replaced(by job.APIKey) (changed []job.APIKey) {
 	if by.Scope != job.ScopeAll {
 		return nil

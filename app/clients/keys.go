@@ -12,8 +12,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// CreateKey creates a client's first key or, if `rotate` is set, a key that replaces the current one. Without `rotate`, if there is a
-// usable key, it returns only the metadata of that key. So the request can be repeated safely. A request for a key with a lesser scope
+// CreateKey creates a client's first key or, if `rotate` is set, a key that replaces the current one. If a usable key exists and rotate
+// is false, it returns that key without the secret. Clients can therefore repeat the request. A request for a key with a lesser scope
 // always creates a key.
 func (k *Service) CreateKey(ctx context.Context, caller job.Caller, client job.ID, rotate bool, scope job.Scope) (job.IssuedKey, error) {
 	if caller.Anonymous() && (scope != job.ScopeAll || !k.cfg.OpenRegistration) {
@@ -35,8 +35,8 @@ func (k *Service) CreateKey(ctx context.Context, caller job.Caller, client job.I
 	})
 }
 
-// RenewKey replaces the client's current key. The old key stays valid for the overlap: if the response is lost, the client renews again.
-// An expired key can be renewed for renewWindow after its end, see renewable.
+// RenewKey replaces the client's current key. The old key stays valid for the overlap, so that a client can renew again. An expired key
+// can be renewed during renewWindow; see renewable.
 func (k *Service) RenewKey(ctx context.Context, caller job.Caller, client job.ID) (job.IssuedKey, error) {
 	if caller.Expired && caller.ClientID != client {
 		return job.IssuedKey{}, errExpiredKey
@@ -55,8 +55,8 @@ func (k *Service) RenewKey(ctx context.Context, caller job.Caller, client job.ID
 	})
 }
 
-// RevokeKey ends a key immediately, together with the keys that it created, because a thief may have created them. The caller's key and
-// the keys created by it stay valid, unless the caller revokes its own key. Keys that are already revoked stay as they are.
+// RevokeKey ends a key and all keys created with it, because a thief may have created them. It keeps the caller's key and the keys
+// created with that key, unless the caller revokes that key. Keys that are already revoked stay as they are.
 func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error {
 	if caller.Anonymous() {
 		return errNoCredentials
@@ -87,12 +87,12 @@ func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 	return nil
 }
 
-// withDescendants returns a key and all keys that it created, directly or indirectly. It leaves out the key `spared` and its descendants,
-// unless `spared` is the key to revoke.
+// withDescendants returns a key and all keys that it created, directly or indirectly. It skips the key `spared` and its descendants,
+// unless `spared` equals id.
 func withDescendants(keys []job.APIKey, id, spared string) []job.APIKey {
 	chosen := map[string]bool{id: true}
 	var found []job.APIKey
-	for _, key := range slices.Backward(keys) { // oldest first: a key is created by an older one
+	for _, key := range slices.Backward(keys) { // oldest first, because a key is newer than the key that created it
 		if key.ID == id || chosen[key.MadeBy] && key.ID != spared {
 			chosen[key.ID] = true
 			found = append(found, key)
@@ -130,8 +130,8 @@ func (k *Service) issueKey(ctx context.Context, action string, caller job.Caller
 	return issued, nil
 }
 
-// A caller gets the same error for another client as for a client that does not exist. After the commit this process drops the changed
-// keys from its cache; storage notifies the other processes.
+// The error for a client of another caller is the same as for an unknown client. After the commit, changeKeys removes the changed keys
+// from the cache. Storage notifies other processes.
 func (k *Service) changeKeys(ctx context.Context, caller job.Caller, client job.ID, decide func(keyring) (job.KeyChange, error)) error {
 	if !caller.Admin && !caller.Anonymous() && caller.ClientID != client {
 		return errNoClient

@@ -9,25 +9,25 @@ import (
 
 const maxRemembered = 10_000
 
-// memory caches looked-up keys, but only while storage reports key changes.
+// memory caches keys while the connection for key changes is up.
 type memory struct {
 	mu         sync.Mutex
 	watching   bool
 	generation uint64
 	known      map[string]job.APIKey
-	watches    map[*func()]string // functions to call, each with the id of the key that it watches
+	watches    map[*func()]string // functions to call after a change of the key with this id
 }
 
 func newMemory() memory {
 	return memory{known: map[string]job.APIKey{}, watches: map[*func()]string{}}
 }
 
-// WatchKeys keeps the cached keys of this process current until ctx ends.
+// WatchKeys removes changed keys from this process's cache until ctx ends.
 func (k *Service) WatchKeys(ctx context.Context) {
 	k.store.WatchKeys(ctx, k.memory.forget, k.memory.connected)
 }
 
-// WatchKey calls `changed` whenever any process may have changed the key, until `stop` is called. `changed` must not block.
+// WatchKey calls `changed` after each possible change of the key, until `stop` is called. `changed` must not block.
 func (k *Service) WatchKey(id string, changed func()) (stop func()) {
 	m := &k.memory
 	m.mu.Lock()
@@ -52,8 +52,8 @@ func (m *memory) forget(id string) {
 	}
 }
 
-// connected clears the cache when the connection that reports key changes is lost or restored. When the connection is restored, connected
-// also notifies all watchers, because their keys may have changed.
+// connected clears the cache. It is called when the connection for key changes is lost or restored. If up is true, it also calls all
+// watches, because keys may have changed meanwhile.
 func (m *memory) connected(up bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
