@@ -9,14 +9,14 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Idempotency executes a request with an idempotency key only once. Submissions of jobs and batches have a faster implementation.
+// Idempotency executes a request with an idempotency key only once. Submissions of jobs and batches do not use it.
 type Idempotency struct {
 	Store *repo.Store
 	Hits  prometheus.Counter
 }
 
 // Once calls `do`. It commits the writes of `do`, the key and the answer in one transaction. Then it runs the functions passed to
-// AfterCommit. For a known key, Once does not call `do` and returns the stored response.
+// AfterCommit. If the key is stored already, Once returns the stored response instead.
 func (i *Idempotency) Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
 	answer job.Answer, replayed bool, err error,
 ) {
@@ -33,8 +33,8 @@ func (i *Idempotency) Once(ctx context.Context, key job.RequestKey, do func(cont
 	return answer, replayed, nil
 }
 
-// Within calls `do`, which commits its own writes. Then Within runs the functions passed to AfterCommit. An error means that nothing was
-// written, or that the result of the commit is unknown.
+// Within calls `do`, which commits its own writes. Then Within runs the functions passed to AfterCommit. After an error, no function
+// runs: the writes failed, or their result is unknown.
 func Within(ctx context.Context, do func(context.Context) error) error {
 	var rest afterCommit
 	if err := do(context.WithValue(ctx, afterCommitKey{}, &rest)); err != nil {
@@ -46,14 +46,13 @@ func Within(ctx context.Context, do func(context.Context) error) error {
 	return nil
 }
 
-// Only the request's goroutine adds to afterCommit.
+// afterCommit is not safe for concurrent use.
 type afterCommit []func()
 
 type afterCommitKey struct{}
 
-// AfterCommit runs f when the writes of the use case are committed: now, or after the commit of Once. Notifications and counts must not
-// precede the commit. f does not run if the commit fails or its result is unknown. If a commit with an unknown result did succeed, the
-// relay and the readers find its writes.
+// AfterCommit runs f now, or after the commit if ctx belongs to Once or Within. Notifications and counts must not precede the commit. f
+// does not run if the commit fails or its result is unknown. If such a commit succeeded, the relay still enqueues its tasks.
 func AfterCommit(ctx context.Context, f func()) {
 	if rest, ok := ctx.Value(afterCommitKey{}).(*afterCommit); ok {
 		*rest = append(*rest, f)

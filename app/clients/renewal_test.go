@@ -34,7 +34,7 @@ func TestExpiredKeyIsRenewedWithinWindow(t *testing.T) {
 		key := k.expired()
 		k.pass(renewWindow - 2*time.Microsecond)
 		next := k.issue(k.present(key))
-		k.ended(job.CodeTokenExpired, key) // the key stays expired for everything but its renewal
+		k.ended(job.CodeTokenExpired, key) // the old key can still do nothing but renew
 		k.valid(next)
 
 		late := k.expired()
@@ -49,7 +49,7 @@ func TestLostAnswerIsRepairedByNextRenewal(t *testing.T) {
 		lost := k.issue(k.present(key))
 		got := k.issue(k.present(key))
 		k.pass(overlap)
-		k.ended(job.CodeTokenExpired, lost) // the lost key was replaced and ended after the overlap
+		k.ended(job.CodeTokenExpired, lost) // the second renewal ended the lost key after the overlap
 		k.valid(got)
 		for _, old := range []job.IssuedKey{key, lost} {
 			k.refused(job.CodeForbidden, second(k.present(old)), "a successor was used")
@@ -89,7 +89,7 @@ func TestFirstUseIsStoredOnceBeforeKeyIsAccepted(t *testing.T) {
 		all.Wait()
 		used := k.keys(key.ClientID)[0].UsedAt
 		require.NotNil(t, used)
-		k.cutOff(key).valid(key) // later uses are not stored
+		k.cutOff(key).valid(key) // storage fails here, but a later use needs no write
 	})
 }
 
@@ -112,7 +112,7 @@ func TestReplacedKeyCannotChangeKeysAfterUseOfSuccessor(t *testing.T) {
 		leaked := k.newKey()
 		lost := k.issue(k.renew(callerOf(leaked), leaked.ClientID))
 		mended := k.issue(k.renew(callerOf(leaked), leaked.ClientID))
-		k.valid(mended) // the owner uses it
+		k.valid(mended) // the owner uses the new key
 		k.valid(leaked)
 		for _, err := range []error{
 			second(k.renew(callerOf(leaked), leaked.ClientID)),
@@ -160,7 +160,7 @@ func TestKeysOfLesserScopeReplaceNothing(t *testing.T) {
 		caller := apptest.Must(k.Authenticate(context.Background(), read.Secret))(t)
 		require.Equal(t, job.ScopeRead, caller.Scope)
 
-		k.issue(k.renew(callerOf(all), client)) // the response is lost: using a key of lesser scope does not prove that the client received it
+		k.issue(k.renew(callerOf(all), client)) // the response is lost; using a lesser key does not prove the opposite
 		newest := k.issue(k.renew(callerOf(all), client))
 		k.pass(overlap)
 		k.ended(job.CodeTokenExpired, all)

@@ -138,7 +138,7 @@ func (k *keyWorld) ended(want job.Code, keys ...job.IssuedKey) {
 	}
 }
 
-// create creates a key and advances the clock by a microsecond, so that keys have an order.
+// create advances the clock, so that no two keys have the same time.
 func (k *keyWorld) create(caller job.Caller, client job.ID, rotate bool) (job.IssuedKey, error) {
 	return k.scoped(caller, client, rotate, job.ScopeAll)
 }

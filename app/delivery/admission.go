@@ -12,24 +12,24 @@ import (
 )
 
 const (
-	// busyTime is how long the admitted tasks should keep an endpoint busy. It exceeds a second, because asynq hands out deferred tasks
-	// again only at whole seconds.
+	// The admitted tasks keep an endpoint busy for about busyTime. busyTime exceeds 1 s, because asynq starts deferred tasks only at
+	// whole seconds.
 	busyTime = 2 * time.Second
-	// unknownRoom is how many tasks of an endpoint are admitted before its first response. Their deliveries are sent one at a time.
+	// unknownRoom is the maximum number of admitted tasks of an endpoint without a response yet. Their deliveries are sent one at a time.
 	unknownRoom = 4
-	// A task is deferred for minBusy to maxBusy. The relay does not count such a task as lost.
+	// minBusy and maxBusy limit how long a task is deferred.
 	minBusy = time.Second
 	maxBusy = 30 * time.Second
-	// knownEndpoints is how many endpoints are tracked. Above that, endpoints without tasks are dropped.
+	// knownEndpoints is how many endpoints are tracked. Above this number, endpoints without tasks are forgotten.
 	knownEndpoints = 10_000
 	paceWeight     = 16
-	// After paceKnown deliveries the pace of an endpoint is known. Until then, deferred tasks are spaced by minSpacing.
+	// After paceKnown sends, the measured pace of an endpoint is used. Before that, deferred tasks come minSpacing apart.
 	paceKnown  = 64
 	minSpacing = 200 * time.Microsecond
 )
 
-// admission limits how many tasks of an endpoint and of a client are handled at once, so that tasks of a slow receiver do not occupy
-// all handlers. It defers the tasks above the limit, and spaces them so that they come back about as fast as they can be sent.
+// admission limits the tasks per endpoint and client, so a slow receiver cannot occupy all handlers. Other tasks are deferred, and come
+// back about as fast as the endpoint takes them.
 type admission struct {
 	handlers int
 	limit    int // simultaneous sends to an endpoint that responds
@@ -43,18 +43,18 @@ type admission struct {
 
 type clientTasks struct {
 	held int
-	rest time.Time // until then, the client's tasks are deferred because of its rate limit
+	rest time.Time // end of the pause after the client's rate limit was reached
 }
 
 type endpointTasks struct {
 	client *clientTasks
-	turn   chan struct{} // holds a token during a send; not used while the endpoint is known to respond
+	turn   chan struct{} // contains a value during a send; unused while health is answering
 	held   int
-	since  time.Time // start of the current measurement: the end of the latest send, or the first admission after idleness
+	since  time.Time // end of the latest send, or the first admission after a time without tasks
 	health health
 	sent   int
-	pace   time.Duration // average time from the end of one send to the end of the next, while the endpoint is busy
-	next   time.Time     // when the latest deferred task is handed out again
+	pace   time.Duration // average time between the ends of two sends while tasks wait
+	next   time.Time     // time at which the last of the deferred tasks comes back
 }
 
 type health int
@@ -72,7 +72,7 @@ func newAdmission(handlers, limit int, active prometheus.Gauge) *admission {
 	}
 }
 
-// Call leave after each admission.
+// enter admits a task, or returns how long to defer it. After an admission, call leave.
 func (a *admission) enter(t job.DeliveryTask) (e *endpointTasks, busy time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -81,7 +81,7 @@ func (a *admission) enter(t job.DeliveryTask) (e *endpointTasks, busy time.Durat
 	switch {
 	case c.rest.After(now):
 		return e, e.putOff(now, c.rest.Sub(now))
-	// The more tasks are admitted, the fewer a single endpoint may have. So a slow client leaves handlers free.
+	// An endpoint may have fewer tasks when fewer handlers are free. This leaves handlers for other clients.
 	case e.held >= min(a.most(e), a.handlers-a.held-c.held):
 		return e, e.putOff(now, e.spacing(now))
 	}
@@ -108,7 +108,7 @@ func (a *admission) most(e *endpointTasks) int {
 	return max(2*a.limit, int(busyTime/e.pace))
 }
 
-// leave ends the handling of a task; `took` is the duration of its send, 0 if nothing was sent.
+// leave must be called after an admitted task. took is the send's duration, or 0.
 func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -118,7 +118,7 @@ func (a *admission) leave(e *endpointTasks, took time.Duration) {
 		switch {
 		case e.health != answering: // the endpoint gets one send at a time
 			pace = took
-		case e.pace == 0, e.held <= a.limit: // too few tasks to measure the pace
+		case e.pace == 0, e.held <= a.limit: // first measurement, or too few tasks at once to measure the pace
 			pace = took / time.Duration(a.limit)
 		}
 		if e.pace == 0 {
@@ -135,8 +135,8 @@ func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	}
 }
 
-// spacing returns the time between two deferred tasks. It is slightly shorter than a send, so that the endpoint always has tasks. Until
-// the endpoint responds, the spacing grows while the first task waits.
+// spacing returns the time between two deferred tasks. It is 3/4 of the pace, so that the endpoint always has tasks. Before the first
+// response, the spacing grows with the time that the first task has waited.
 func (e *endpointTasks) spacing(now time.Time) time.Duration {
 	switch {
 	case e.health == unknown && e.held > 0:
@@ -147,7 +147,7 @@ func (e *endpointTasks) spacing(now time.Time) time.Duration {
 	return e.pace * 3 / 4
 }
 
-// The task is handed out again at least `after` later than the previously deferred one.
+// putOff returns how long to defer a task. The task comes back at least `after` later than the previously deferred task.
 func (e *endpointTasks) putOff(now time.Time, after time.Duration) time.Duration {
 	if e.next.Before(now) {
 		e.next = now
@@ -169,7 +169,7 @@ func (a *admission) update(f func()) {
 	f()
 }
 
-// The caller of endpoint holds the lock.
+// Call it with mu locked.
 func (a *admission) endpoint(at job.EndpointKey) *endpointTasks {
 	e := a.endpoints[at]
 	if e != nil {

@@ -19,17 +19,17 @@ import (
 const (
 	recordTries = 6
 	recordPause = 100 * time.Millisecond // pause between tries; doubled after each failure
-	// minRest and maxRest limit how long a client's deliveries pause at its rate limit. A RetryAfter above maxRest is shortened, because
-	// other processes may return part of the rate limit earlier.
+	// minRest and maxRest limit the pause of a client that reached its rate limit. A longer RetryAfter is shortened, because other
+	// processes may return unused parts of the rate.
 	minRest = 100 * time.Millisecond
 	maxRest = 10 * time.Second
 )
 
 var errStopping = errors.New("the delivery worker is stopping")
 
-// Handle sends a delivery if it is due. It returns nil if the delivery was delivered, and a job.TaskFailed with the wait for the next
-// attempt if not. It returns job.ErrTaskStale if there is nothing to do, and a job.TaskEarly if the task must be handled again later.
-// Handle ignores the end of its context; only Stop interrupts it.
+// Handle sends a delivery if it is due. It returns nil after a success, and job.TaskFailed with the wait after a failure. It returns
+// job.ErrTaskStale if there is nothing to do, and job.TaskEarly if Handle must be called again. Handle ignores the end of its context;
+// only Stop interrupts it.
 func (w *Worker) Handle(_ context.Context, t job.DeliveryTask) error {
 	if !w.begin() {
 		return &job.TaskEarly{Wait: minBusy}
@@ -56,10 +56,11 @@ func (w *Worker) Handle(_ context.Context, t job.DeliveryTask) error {
 type claimed struct {
 	job.ClaimedDelivery
 	at    *endpointTasks
-	until time.Time // when the claim ends by this process' clock, counted from before the request was sent
+	until time.Time // end of the claim, counted from before the database request
 }
 
-// If the delivery is due within maxNap, claim waits and tries again. After a success, the caller holds a claim slot and must release it.
+// claim claims a delivery. If it is due within maxNap, claim waits for that time. After a success, the caller holds a claim slot and must
+// release it.
 func (w *Worker) claim(e *endpointTasks, t job.DeliveryTask) (claimed, error) {
 	waiting, cancel := context.WithTimeout(w.open, maxSlotWait)
 	defer cancel()
@@ -90,7 +91,7 @@ func (w *Worker) claim(e *endpointTasks, t job.DeliveryTask) (claimed, error) {
 	}
 }
 
-// If nothing was sent, deliver releases the claim.
+// deliver sends a claimed delivery and records the result. Without a result it releases the claim.
 func (w *Worker) deliver(c claimed) (sent bool, err error) {
 	result, span, err := w.attempt(c)
 	if err != nil {
@@ -108,8 +109,8 @@ func (w *Worker) deliver(c claimed) (sent bool, err error) {
 	return true, w.record(trace.ContextWithSpan(w.storing, span), c, result)
 }
 
-// attempt sends a delivery once it gets a send slot. The returned span also covers the recording of the result. If attempt returns an
-// error, there is no result to record. The error says when to try again.
+// attempt sends a delivery once it gets a send slot. The caller records the result, and then ends the span. After an error there is no
+// result. The error says when to try again.
 func (w *Worker) attempt(c claimed) (job.Sent, trace.Span, error) {
 	waiting, cancel := context.WithTimeout(w.open, maxSlotWait)
 	defer cancel()
@@ -135,7 +136,7 @@ func receiverOf(p job.ClaimedDelivery) receiver {
 	return receiver{p.ClientID, cmp.Or(job.OriginOf(p.Target.URL), p.Endpoint.String())} // the sender refuses a URL without an origin
 }
 
-// The error of noSlot says when to handle the task again.
+// noSlot returns a job.TaskEarly with the time until the next try.
 func (w *Worker) noSlot(e *endpointTasks) error {
 	early := &job.TaskEarly{}
 	if w.open.Err() == nil {
@@ -145,8 +146,8 @@ func (w *Worker) noSlot(e *endpointTasks) error {
 	return early
 }
 
-// sendInTime sends a delivery if its claim lasts long enough and its client is within its rate. It also returns an error if Stop
-// interrupted the send.
+// sendInTime sends a delivery if the claim lasts long enough and the client's rate allows it. It returns an error if it sent nothing, or
+// if Stop interrupted the send.
 func (w *Worker) sendInTime(c claimed) (sent job.Sent, span trace.Span, err error) {
 	if w.open.Err() != nil || time.Until(c.until) < w.cfg.Timeout+sendMargin {
 		return job.Sent{}, nil, &job.TaskEarly{}
@@ -163,7 +164,7 @@ func (w *Worker) sendInTime(c claimed) (sent job.Sent, span trace.Span, err erro
 	describeDelivery(span, c.ClaimedDelivery)
 	sent = w.send(ctx, c.ClaimedDelivery)
 	describeSent(span, sent.Attempt)
-	// An interrupted send is not a failure of the receiver, which may get the delivery twice.
+	// Stop interrupted the send, so this is no failure. The receiver may get the delivery twice.
 	if sent.Attempt.Error != "" && w.sending.Err() != nil {
 		telemetry.End(span, errStopping)
 		return job.Sent{}, nil, &job.TaskEarly{}
@@ -187,8 +188,8 @@ func (w *Worker) send(ctx context.Context, p job.ClaimedDelivery) (sent job.Sent
 	return w.sender.Send(ctx, p)
 }
 
-// record stores the result of a send while the claim lasts, and returns the result of Handle. A retry returns job.ErrTaskStale if an
-// earlier try was stored but its response was lost. A delivery that cannot be recorded is sent again after its claim has ended.
+// record stores the result of a send, and returns the error for Handle. If a try was stored but its confirmation was lost, the next one
+// returns job.ErrTaskStale. If storing fails, the delivery is sent again after the claim expires.
 func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
 	if w.cfg.Clock.Moved() { // a test bed has moved the clock: stored times must follow it
 		sent.Attempt.StartedAt = w.cfg.Clock.Now().Add(-sent.Attempt.Duration).UTC()
@@ -213,7 +214,7 @@ func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
 				"status", sent.Attempt.Status, "error_code", string(sent.Attempt.Error))...)
 			return job.ErrTaskStale
 		case app.Refused(err) && (len(r.Sent.Attempt.Header) > 0 || len(r.Sent.Attempt.Body) > 0):
-			// Storage refuses the response: record the attempt without it. Otherwise the delivery would never end.
+			// Storage refuses the response: record the attempt without it. Otherwise the delivery would be sent forever.
 			dropResponse(&r.Sent.Attempt)
 			continue
 		}

@@ -37,7 +37,6 @@ func TestDelivering(t *testing.T) {
 	require.Zero(t, w.Metric(w.Metrics.Sends)+w.Metric(w.Metrics.Endpoints))
 }
 
-// A receiver that answers 410 disables its webhook. A callback has no webhook to disable, and logs show only the host of its URL.
 func TestDeliveringToReceiversThatAreGone(t *testing.T) {
 	w := newWorld(t, answers(410))
 	_, task := w.ofJob(func(j *job.Job) { j.Callback = "https://user:password@receiver.example:8443/secret?token=secret" })
@@ -107,8 +106,6 @@ func TestNoSendOutlastsItsClaim(t *testing.T) {
 	require.Positive(t, left)
 }
 
-// Recording a result is retried as long as the claim allows. If storage refuses the response, the attempt is recorded without it.
-// Otherwise the delivery would be repeated forever.
 func TestRecordingIsRepeated(t *testing.T) {
 	w := newWorld(t, answers(200))
 	task := w.delivery()
@@ -159,7 +156,6 @@ func (w *world) claim(task job.DeliveryTask) claimed {
 	return apptest.Must(w.worker.claim(e, task))(w.T)
 }
 
-// A send that could take longer than its claim does not start, because another process may claim the delivery meanwhile.
 func TestClaimThatEndsTooSoonIsReleased(t *testing.T) {
 	w := newWorld(t, answers(200))
 	task := w.delivery()
@@ -172,7 +168,6 @@ func TestClaimThatEndsTooSoonIsReleased(t *testing.T) {
 	require.NoError(t, w.handle(task))
 }
 
-// Stop waits for sends, and interrupts them when its time is over. An interrupted send is not a failure, and unused claims are released.
 func TestStopping(t *testing.T) {
 	for name, cutOff := range map[string]bool{"waits for sends": false, "cuts off what takes too long": true} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Queue holds the tasks of jobs and deliveries. Methods that return no error are best effort and do not block.
+// Queue holds the tasks of jobs and deliveries. Methods without an error result do not block, and may fail silently.
 type Queue interface {
 	Enqueue(t job.Task)
 	Remove(t job.Task)
@@ -27,12 +27,12 @@ type Queue interface {
 
 const (
 	feedPause  = 5 * time.Millisecond
-	maxFeed    = 4096  // at most this many jobs and clients per read; the relay finds the others
+	maxFeed    = 4096  // maximum number of jobs and clients per read; the relay finds deliveries of more
 	recentFeed = 16384 // maximum size of `recent` and of `older`
 )
 
-// Notifier is the Queue for processes that write events. It also enqueues the deliveries of these events: after an event is published,
-// Run finds its deliveries and enqueues their tasks. The notifier is best effort: the relay replaces missing tasks.
+// Notifier is a Queue that also enqueues the deliveries of published events. Run finds the deliveries of an event after its publication,
+// and enqueues them. The notifier is best effort: the relay replaces missing tasks.
 type Notifier struct {
 	Queue
 	subscribers *Subscribers
@@ -41,7 +41,7 @@ type Notifier struct {
 
 	mu            sync.Mutex
 	jobs, clients map[job.ID]struct{}
-	some          chan struct{} // has a token while jobs or clients are pending
+	some          chan struct{} // contains a value while jobs or clients are pending
 
 	recent, older map[job.ID]struct{} // deliveries that have a task; used by Run only
 }
@@ -61,7 +61,7 @@ func (n *Notifier) Publish(event job.Notification) {
 	}
 }
 
-// Deliver makes Run look for deliveries of the job's events. The zero job id stands for the client's events without a job.
+// Deliver makes Run look for deliveries of the job's events. If jobID is zero, Run looks for deliveries of the client's other events.
 func (n *Notifier) Deliver(client, jobID job.ID) {
 	n.mu.Lock()
 	switch {

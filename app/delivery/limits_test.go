@@ -19,7 +19,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// An endpoint that hangs gets one delivery at a time, and does not delay the others.
 func TestHangingEndpointDoesNotDelayOthers(t *testing.T) {
 	var hangs job.ID
 	r := newReceivers(func(p job.ClaimedDelivery) bool { return p.Endpoint == hangs })
@@ -37,8 +36,7 @@ func TestHangingEndpointDoesNotDelayOthers(t *testing.T) {
 	quit()
 }
 
-// A failing endpoint gets one delivery at a time until it succeeds. The same holds for a callback. Storage counts failures of webhooks
-// only, so the worker remembers the failures of callbacks.
+// Storage counts failures of webhooks only, so the worker remembers the failures of callbacks.
 func TestFailingEndpointGetsOneDeliveryAtATime(t *testing.T) {
 	arrived, status := make(chan struct{}), make(chan int)
 	w := newWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
@@ -61,7 +59,7 @@ func TestFailingEndpointGetsOneDeliveryAtATime(t *testing.T) {
 	require.IsType(t, &job.TaskEarly{}, w.handle(tasks[0]))
 	require.NoError(t, end(200))
 	begin()
-	begin() // two at once: the endpoint answers
+	begin() // a second send at the same time, because the endpoint has responded
 	require.NoError(t, end(200))
 	require.IsType(t, &job.TaskFailed{}, end(500))
 	w.exec(`UPDATE webhooks SET consecutive_failures = 0, failing_since = NULL`)
@@ -70,7 +68,6 @@ func TestFailingEndpointGetsOneDeliveryAtATime(t *testing.T) {
 	require.NoError(t, end(200))
 }
 
-// A client with many deliveries to hanging endpoints uses half of the slots for sends and claims, and does not delay other clients.
 func TestBacklogDoesNotDelayOtherClients(t *testing.T) {
 	r := newReceivers(func(p job.ClaimedDelivery) bool { return p.ClientID == apptest.ClientA })
 	w := newWorld(t, r.send)
@@ -89,7 +86,6 @@ func TestBacklogDoesNotDelayOtherClients(t *testing.T) {
 	quit()
 }
 
-// Deferred tasks keep the endpoint busy, but are not handled more often than needed.
 func TestDeferredTasksKeepEndpointBusy(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		const tasks, sends, took = 1500, 2, 20 * time.Millisecond
@@ -125,8 +121,6 @@ func TestDeferredTasksKeepEndpointBusy(t *testing.T) {
 	})
 }
 
-// Webhooks with the same origin share one endpoint's limit, even if their URLs are spelled differently. Another client or another port has
-// its own limit.
 func TestWebhooksAtOneOriginShareItsLimit(t *testing.T) {
 	t.Parallel()
 	s, never := newSlots(10, 2), make(chan struct{})
@@ -151,7 +145,6 @@ func TestWebhooksAtOneOriginShareItsLimit(t *testing.T) {
 	require.Empty(t, s.receivers)
 }
 
-// Once the client's storage limit is reached, attempts are recorded without the response.
 func TestLargeAnswersCount(t *testing.T) {
 	const room = 2
 	large := strings.Repeat("x", job.MaxStoredBody)
@@ -175,8 +168,6 @@ func TestLargeAnswersCount(t *testing.T) {
 	require.Equal(t, room, kept)
 }
 
-// Deliveries over a client's rate wait: no attempt is used up, and other clients' deliveries are sent. Meanwhile storage and the rate
-// limiter are not polled.
 func TestDeliveriesOverTheRateWait(t *testing.T) {
 	var left, asked atomic.Int64
 	left.Store(5)
@@ -211,8 +202,6 @@ func TestDeliveriesOverTheRateWait(t *testing.T) {
 	require.Equal(t, 18, w.count("deliveries WHERE state = 'DELIVERED' AND attempts = 1"))
 }
 
-// A client has at most two challenges in flight, even if many receivers hang, and other clients' challenges start immediately. An
-// interrupted challenge does not count as a refusal.
 func TestChallengesPerClientAreLimited(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		var busy, most atomic.Int32

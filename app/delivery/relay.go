@@ -16,20 +16,20 @@ const (
 	orphanBatch  = 500
 	orphanLook   = 10_000          // endpoints per round
 	dueLook      = 5000            // endpoints per read
-	dueMinAge    = time.Second     // the writer of the event creates the tasks of younger deliveries
+	dueMinAge    = time.Second     // minimum age; tasks of newer deliveries come from the process that wrote the event
 	dueSoon      = 5 * time.Second // retries due within this time get tasks in advance
 	dueBatch     = 2500            // deliveries per read
-	roundTime    = 3 * time.Second // a longer round would count as hanging
-	// After a read that finds few missing tasks, the relay rests for restShare times the duration of the read, at most restAtMost. The
-	// rest limits the load on Redis, where checking one task can take two requests.
+	roundTime    = 3 * time.Second // limit of a round; a longer round counts as hanging
+	// If few tasks were missing, the relay pauses for restShare times the read's duration, up to restAtMost. The pause limits the load on
+	// Redis: a check of one task can take two requests.
 	restShare  = 10
 	restAtMost = 3 * time.Second
-	// A read checks leastDue deliveries of an endpoint. While tasks are missing, later reads check more, up to mostDue.
+	// A read checks leastDue deliveries of an endpoint. If many tasks are missing, the next reads check more, up to mostDue.
 	leastDue = 20
 	mostDue  = 1000
 )
 
-// Relay makes sure that due deliveries are sent, even if their tasks are lost or their delivery worker dies.
+// Relay enqueues due deliveries again if their task was lost or their worker died.
 type Relay struct {
 	store   *repo.Store
 	queue   Queue
@@ -43,22 +43,22 @@ type Relay struct {
 	next   time.Time
 }
 
-// NewRelay returns a relay of deliveries; Maintenance runs it. The clock c must be set from Postgres' clock before the first round. If c
-// is nil, the machine's clock is used.
+// NewRelay returns a relay of deliveries; Maintenance runs it. Synchronize the clock c with Postgres before the first round. If c is nil,
+// the machine's clock is used.
 func NewRelay(store *repo.Store, queue Queue, c *clock.Clock, m *app.Metrics, log *slog.Logger) *Relay {
 	return &Relay{store: store, queue: queue, clock: c, metrics: m, log: log, due: leastDue}
 }
 
-// Round ends the claims of dead delivery workers, then creates missing tasks. Each round reads some of the endpoints, and starts where
-// the previous round stopped. While most deliveries lack tasks, it continues immediately. If the queue fails, the next round reads the
-// same endpoints.
+// Round ends the claims of dead delivery workers, then creates missing tasks. A round continues with the endpoint after the last one of
+// the previous round. If most of the deliveries had no task, it reads on at once. If the queue fails, the next round reads the same
+// endpoints.
 func (r *Relay) Round(ctx context.Context, leading func() bool) error {
 	if err := r.reclaim(ctx, leading); err != nil {
 		return err
 	}
 	minAge := dueMinAge
 	switch {
-	case r.clock.Moved(): // the clock may stand still: then no delivery would reach a minimum age
+	case r.clock.Moved(): // on a stopped test clock, no delivery gets older
 		minAge = 0
 	case time.Now().Before(r.next):
 		return nil
@@ -96,7 +96,7 @@ func (r *Relay) reclaim(ctx context.Context, leading func() bool) (err error) {
 	return err
 }
 
-// FailOrphans ends deliveries that can no longer be sent, in limited batches.
+// FailOrphans ends waiting deliveries whose webhook was disabled or deleted, in batches.
 func (r *Relay) FailOrphans(ctx context.Context, leading func() bool) error {
 	for leading() {
 		failed, err := r.store.FailOrphans(ctx, orphanLook, orphanBatch)

@@ -45,8 +45,6 @@ func TestClaimsOfDeadWorkersEnd(t *testing.T) {
 	require.Equal(t, float64(reclaimBatch+1), w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("reclaimed")))
 }
 
-// The relay creates missing tasks of due deliveries at once. It ignores new deliveries, because the process that writes them creates
-// their tasks. Retries get tasks before they are due.
 func TestRelayMakesLostTasks(t *testing.T) {
 	w := newWorld(t, nil)
 	const before = "now() - interval '1 h'"
@@ -73,7 +71,6 @@ func TestRelayMakesLostTasks(t *testing.T) {
 	round(nil, mostDue+1)
 }
 
-// A webhook registered during a read stays known, even if the read missed it. While storage fails, the known webhooks do not change.
 func TestSubscribersAreRead(t *testing.T) {
 	w := newWorld(t, nil)
 	s := NewSubscribers(w.store, w.Logger)
@@ -95,8 +92,6 @@ func TestSubscribersAreRead(t *testing.T) {
 	require.Zero(t, s.Webhooks(apptest.ClientA))
 }
 
-// Deliveries of events are enqueued for clients with webhooks and jobs with a callback, each once and in batches. The writer of an
-// event does not wait for this.
 func TestNewDeliveriesHaveTheirTasks(t *testing.T) {
 	w := newWorld(t, nil)
 	s := NewSubscribers(w.store, w.Logger)

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// If the result disabled the webhook, the client gets an event about that.
+// reportRecorded counts and logs an attempt. If the webhook was disabled, it also publishes that event.
 func (w *Worker) reportRecorded(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, recorded job.Recorded) {
 	w.metrics.Delivered(p, r)
 	w.logAttempt(ctx, p, r, recorded.Number)
@@ -26,7 +26,7 @@ func (w *Worker) reportRecorded(ctx context.Context, p job.ClaimedDelivery, r jo
 	w.queue.Publish(job.Notification{ClientID: p.ClientID})
 }
 
-// logAttempt logs the single line of an attempt (section 16).
+// logAttempt logs one line per attempt.
 func (w *Worker) logAttempt(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, number int) {
 	if !w.log.Enabled(ctx, slog.LevelInfo) {
 		return
@@ -44,7 +44,7 @@ func (w *Worker) logAttempt(ctx context.Context, p job.ClaimedDelivery, r job.De
 	w.log.InfoContext(ctx, "delivery attempt", attrs...)
 }
 
-// Only the host of a callback is logged: paths and queries may have secrets.
+// paths and queries of callbacks may contain secrets, so only the host is logged.
 func aboutDelivery(p job.ClaimedDelivery) []any {
 	attrs := append(make([]any, 0, 12), slog.String("action", "deliver"),
 		slog.String("delivery_id", p.Delivery.ID.String()), slog.String("client_id", p.ClientID.String()))

@@ -7,12 +7,11 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// slots limits concurrent requests to receivers. Clients share the slots fairly, and one receiver of a client gets a part of them. A
-// request that waits because its receiver has used its part holds no slot. A receiver that several clients use counts for each of them
-// separately.
+// slots limits concurrent requests to receivers. Clients share the slots fairly. One receiver can use at most `limit` slots of a client.
+// A request that waits for its receiver occupies no shared slot. The same origin counts separately for each client.
 type slots struct {
 	all   *fair.Semaphore[job.ID]
-	limit int // slots of one receiver
+	limit int // maximum number of slots of one receiver
 
 	mu        sync.Mutex
 	receivers map[receiver]*turns

@@ -11,8 +11,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// subscribersInterval is how often the subscribers are read. If a webhook is not known here yet, the relay finds its events about as
-// fast.
+// subscribersInterval is how often the subscribers are read. The relay finds events of newer webhooks after about the same time.
 const subscribersInterval = time.Second
 
 // Subscribers has the enabled webhooks of each client, up to about a second old.
@@ -54,7 +53,7 @@ func (s *Subscribers) Add(at job.EndpointKey) {
 	s.added = append(s.added, at)
 }
 
-// Run keeps the set current until ctx ends. While storage fails, the set does not change.
+// Run reads the enabled webhooks every second until ctx ends. While storage fails, the set does not change.
 func (s *Subscribers) Run(ctx context.Context) {
 	const failed = "cannot read the webhooks of clients; the leader creates the deliveries later"
 	app.Repeat(ctx, subscribersInterval, s.log, failed, "deliver", s.read)

@@ -22,8 +22,7 @@ func (s *Webhooks) checkRequest(r job.WebhookRequest) []job.Violation {
 	return s.checkPatch(p)
 }
 
-// checkPatch returns all violations of a patch, including those found while decoding. It does not check members that decoding refused,
-// because they have no value.
+// checkPatch returns all violations of a patch, including those found while decoding. It skips members that could not be decoded.
 func (s *Webhooks) checkPatch(p job.WebhookPatch) []job.Violation {
 	violations := slices.Clone(p.Violations)
 	wrong := func(pointer, detail string) {

@@ -12,18 +12,18 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// secretOverlap is how long deliveries are also signed with a webhook's old secret.
+// secretOverlap is how long a replaced secret still signs deliveries.
 const secretOverlap = 24 * time.Hour
 
 // WebhooksDeps are the dependencies of Webhooks.
 type WebhooksDeps struct {
 	*repo.Store
-	// NewSecret returns a signing secret. If it is nil, there is no master key, and webhooks cannot be registered.
+	// NewSecret returns a signing secret. nil means that the server has no master key, so webhooks cannot be registered.
 	NewSecret func(webhook job.ID) (secret string, sealed []byte, err error)
 	// Targets returns why a URL is not allowed, or "".
 	Targets func(url string) (wrong string)
-	// Challenge asks a receiver whether it wants events. It returns what is wrong with the response, or "". It must return within a
-	// limited time. If Challenge is nil, receivers are not asked.
+	// Challenge asks a receiver whether it wants events. It returns a description of the problem, or "". It must return within a limited
+	// time. nil means that webhooks need no challenge.
 	Challenge   func(ctx context.Context, url string) (wrong string)
 	Queue       Queue
 	Subscribers *Subscribers
@@ -37,7 +37,7 @@ type Webhooks struct {
 	proofs *slots
 }
 
-// Each client has few challenges at once, so that a receiver that hangs delays only its own client.
+// A hanging receiver delays only challenges of its own client.
 const (
 	proofsAtOnce       = 64
 	clientProofsAtOnce = 2
@@ -52,8 +52,8 @@ var errManyProofs = &job.Error{
 	Code: job.CodeQueueFull, Detail: "Too many receivers are being asked for consent. Try again later.", RetryAfter: time.Second,
 }
 
-// Prove challenges the receiver at a URL, which was checked before. It takes some seconds, so the caller must not hold locks or
-// transactions. If the response is wrong, it returns a violation for the URL.
+// Prove challenges the receiver at a URL, which was checked before. It can take seconds, so call it without locks and transactions. If
+// the response is wrong, it returns a violation for the URL.
 func (s *Webhooks) Prove(ctx context.Context, client job.ID, url string) error {
 	if s.Challenge == nil {
 		return nil
@@ -64,7 +64,7 @@ func (s *Webhooks) Prove(ctx context.Context, client job.ID, url string) error {
 	}
 	defer release()
 	wrong := s.Challenge(ctx, url)
-	if err := ctx.Err(); err != nil || wrong == "" { // an interrupted challenge proves nothing
+	if err := ctx.Err(); err != nil || wrong == "" { // an interrupted challenge is no refusal
 		return err
 	}
 	return job.Invalid(job.Violation{Pointer: "/url", Detail: wrong})
@@ -94,7 +94,7 @@ func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.Issu
 		ContentMode: cmp.Or(r.ContentMode, job.ContentBinary), Secrets: []job.SealedSecret{{Sealed: sealed}},
 	}
 	if r.Proven {
-		w.ProvenAt = new(s.Clock()) // storage only checks that it is set, and stores its own time
+		w.ProvenAt = new(s.Clock()) // storage replaces this time by Postgres' time
 	}
 	if w, err = s.Store.InsertWebhook(ctx, w); err != nil {
 		return job.IssuedWebhook{}, err
@@ -106,8 +106,8 @@ func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.Issu
 	return job.IssuedWebhook{Webhook: w, Secret: secret}, nil
 }
 
-// Update changes, disables or enables a webhook. It returns job.ErrUnproven if the receiver must be challenged first. This can happen
-// without a change of the URL.
+// Update changes, disables or enables a webhook. It returns job.ErrUnproven if the receiver must be challenged first. A patch with the
+// current URL needs a challenge, too.
 func (s *Webhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error) {
 	if violations := s.checkPatch(p); len(violations) > 0 {
 		return nil, job.Request{Malformed: p.Malformed, Unlisted: p.Unlisted}.Refusal(violations)
@@ -156,7 +156,7 @@ func (s *Webhooks) RotateSecret(ctx context.Context, client, id job.ID) (job.Iss
 	return job.IssuedWebhook{Webhook: *w, Secret: secret}, nil
 }
 
-// replayBatch limits how many deliveries one request queues. That many take about 25 ms of database time.
+// replayBatch limits how many deliveries one request queues. 500 deliveries take about 25 ms of database time.
 const replayBatch = 500
 
 // Test sends a test event to a webhook.
@@ -176,7 +176,7 @@ func taskOf(d *job.Delivery) job.DeliveryTask {
 	return job.DeliveryTask{ID: d.ID, ClientID: d.ClientID, Endpoint: d.Endpoint}
 }
 
-// Redeliver sends a delivery again, now. If its task was deferred, the relay makes that task run.
+// Redeliver sends a delivery again, now. If the task waits for a retry, the relay makes it due.
 func (s *Webhooks) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
 	d, err := s.Store.Redeliver(ctx, client, owner, id)
 	if err != nil {
@@ -186,7 +186,7 @@ func (s *Webhooks) Redeliver(ctx context.Context, client job.ID, owner job.Deliv
 	return d, nil
 }
 
-// RedeliverFailed sends again the deliveries that failed permanently since the given time.
+// RedeliverFailed repeats the deliveries that failed permanently since the given time.
 func (s *Webhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error) {
 	if err := s.checkSince(since); err != nil {
 		return job.Replay{}, err
@@ -194,9 +194,9 @@ func (s *Webhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since
 	return s.Store.RedeliverFailed(ctx, client, id, since, replayBatch)
 }
 
-// Replay sends again the deliveries that failed permanently since the given time, and creates deliveries of matching events that the
-// webhook missed. It continues at the position that an earlier call returned; the zero position is the start. One call handles at most
-// replayBatch deliveries, so that it stays short. Repeating a call creates no duplicates.
+// Replay repeats deliveries that failed since the given time. It also delivers matching events that the webhook missed. `after` is the
+// position from an earlier call, or zero to start. One call handles at most replayBatch deliveries. Repeating a call creates no
+// duplicates.
 func (s *Webhooks) Replay(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error) {
 	if err := s.checkSince(since); err != nil {
 		return job.Replay{}, err

@@ -82,7 +82,7 @@ func TestAllViolationsAreReturned(t *testing.T) {
 		require.Equal(t, c.code, job.CodeOf(err), name)
 	}
 	require.Empty(t, h.all())
-	id := h.registered(func(r *job.WebhookRequest) { r.Events, r.Description = []string{"*"}, strings.Repeat("ä", 256) }).ID // at the limits
+	id := h.registered(func(r *job.WebhookRequest) { r.Events, r.Description = []string{"*"}, strings.Repeat("ä", 256) }).ID
 	bad, long, mode := "http://localhost", strings.Repeat("x", 257), job.ContentMode("")
 	_, err := h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{
 		URL: &bad, Events: []string{}, Description: &long, ContentMode: &mode,
@@ -146,7 +146,6 @@ func TestRegisterWebhook(t *testing.T) {
 	}
 }
 
-// A test delivery and a redelivery get their tasks immediately. A replay does one step per request. Its start time must be in the past.
 func TestSendingAgain(t *testing.T) {
 	h := newWebhooks(t)
 	id, ctx := h.registered().ID, context.Background()
@@ -163,7 +162,7 @@ func TestSendingAgain(t *testing.T) {
 	}
 	failed := func(since time.Time) (job.Replay, error) { return h.RedeliverFailed(ctx, apptest.ClientA, id, since) }
 	for _, do := range []func(time.Time) (job.Replay, error){replay, failed} {
-		// A random id has a random creation time, and old deliveries are not replayed. So insert too many.
+		// Some of the inserted rows are too old for a replay, because random ids have random times.
 		h.insert(2*replayBatch, id, repotest.Columns{"state": "'FAILED'", "next_attempt_at": "NULL", "settled_at": "now()", "last_error": "'x'"})
 		require.Equal(t, replayBatch, apptest.Must(do(time.Now().Add(-time.Hour)))(t).Queued)
 		require.Equal(t, []string{"/since"}, pointers(t, second(do(time.Now().Add(time.Minute)))))

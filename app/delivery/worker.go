@@ -1,5 +1,5 @@
 // Package delivery has the use cases of webhooks (section 8), and the delivery worker. The worker handles one task per delivery: it
-// claims the delivery, sends it, and records the result. A notifier creates the tasks of new deliveries, and a relay replaces lost ones.
+// claims the delivery, sends it, and records the result. A Notifier creates the tasks of new deliveries. A Relay replaces lost tasks.
 package delivery
 
 import (
@@ -27,8 +27,8 @@ type WorkerConfig struct {
 	Concurrency int           // simultaneous sends in this process
 	Timeout     time.Duration // time limit of an attempt, enforced by the sender
 	Policy      job.DeliveryPolicy
-	// Rate counts an attempt against the client's rate limit. If the limit is reached, it returns when the next attempt is allowed. nil
-	// means no limit.
+	// Rate counts an attempt against the client's rate limit. Above the limit, the Allowance contains the wait until the next attempt.
+	// nil means no limit.
 	Rate func(ctx context.Context, client job.ID) job.Allowance
 	// Storage counts a response against the client's daily storage, in units of job.WeightUnit. nil means no limit.
 	Storage func(ctx context.Context, client job.ID, units int) job.Allowance
@@ -37,29 +37,28 @@ type WorkerConfig struct {
 }
 
 const (
-	// endpointShare limits one endpoint to 1/endpointShare of the process' sends.
+	// One endpoint gets at most 1/endpointShare of the sends of a process.
 	endpointShare = 5
-	// claimShare is the number of claims per simultaneous send. It is small, because claimed deliveries are in memory.
+	// claimShare is the number of claims per simultaneous send. Claimed deliveries use memory, so the factor is small.
 	claimShare = 4
-	// holdMargin is how much longer a claim lasts than the timeout of a send. It covers the wait for a slot and the recording of the result.
+	// A claim lasts for the send's timeout plus holdMargin, for waiting and recording.
 	holdMargin = 15 * time.Second
-	// sendMargin is the part of a claim that is reserved for recording after a send with the full timeout. It includes sendGrace. If the
-	// sender ignores its timeout, its context ends sendGrace later.
+	// A send starts only if its claim lasts sendMargin longer than the timeout. The context of a send ends sendGrace after the timeout.
 	sendMargin = 3 * time.Second
 	sendGrace  = time.Second
 	// maxSlotWait limits how long a task waits for a claim slot, and then for a send slot.
 	maxSlotWait = 5 * time.Second
-	// maxNap limits how long a task waits for its delivery to be due. asynq stores whole seconds, so it hands out tasks up to a second
+	// maxNap is the longest wait for a delivery that is not due yet. asynq stores whole seconds, so a task may start up to a second
 	// early.
 	maxNap   = 1100 * time.Millisecond
 	cutGrace = 5 * time.Second
 )
 
-// HandlersOf returns how many tasks a process handles at once: more than the simultaneous sends, because most tasks wait.
+// HandlersOf returns how many tasks a process handles at once. Most of them only wait.
 func HandlersOf(concurrency int) int { return max(concurrency, min(64*max(1, concurrency), 4096)) }
 
-// Worker handles the tasks of deliveries (section 8). Limits for endpoints and for clients ensure that hanging endpoints do not delay
-// others. Storage decides which deliveries are due, and a fencing token protects each claim. The claims of a dead process expire.
+// Worker handles the tasks of deliveries (section 8). Its limits keep a hanging endpoint from delaying other endpoints. Storage decides
+// which deliveries are due. A fencing token protects each claim. The claims of a dead process expire.
 type Worker struct {
 	cfg     WorkerConfig
 	store   *repo.Store
@@ -73,14 +72,14 @@ type Worker struct {
 	claimSlots *fair.Semaphore[job.ID]
 	sends      *slots
 
-	open    context.Context // ended by Stop: no new claims or sends
+	open    context.Context // canceled by Stop; then no claim or send starts
 	quit    context.CancelFunc
 	sending context.Context
 	cut     context.CancelFunc
 	storing context.Context
 	abandon context.CancelFunc
 
-	mu      sync.Mutex     // guards additions to `running`
+	mu      sync.Mutex     // Add must not run concurrently with Wait
 	running sync.WaitGroup // running tasks
 }
 
@@ -109,8 +108,7 @@ func (w *Worker) begin() bool {
 	return true
 }
 
-// Stop stops the worker: it stops claiming, waits for sends until ctx ends, then interrupts them, and releases unused claims. A second
-// call waits as well.
+// Stop ends new claims, waits for sends until ctx ends, and then interrupts them. Every call waits.
 func (w *Worker) Stop(ctx context.Context) {
 	w.mu.Lock()
 	w.quit()

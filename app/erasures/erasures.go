@@ -22,7 +22,7 @@ type Service struct {
 // New returns a Service.
 func New(store *repo.Store, log *slog.Logger) *Service { return &Service{store, log} }
 
-// Begin stores the erasure of a client. The leader carries it out. If one is in progress already, it returns that one.
+// Begin stores the erasure of a client. The leader carries it out. If an erasure of the client is in progress, Begin returns it.
 func (s *Service) Begin(ctx context.Context, r job.ErasureRequest) (*job.Erasure, error) {
 	e, begun, err := s.BeginErasure(ctx, app.NewID(), r)
 	if err == nil && begun {
@@ -36,10 +36,10 @@ func logErasure(ctx context.Context, log *slog.Logger, message, action string, e
 		"operator", e.Operator)
 }
 
-// roundTime limits the time per erasure in a round, so that each gets a turn.
+// roundTime limits the time per erasure in a round, so one erasure cannot delay the others.
 const roundTime = time.Second
 
-// Runner carries out the erasures. It keeps no state: another leader continues where it stopped.
+// Runner carries out the erasures. Another leader continues from the stored progress.
 type Runner struct {
 	store *repo.Store
 	jobs  *jobs.Service
@@ -74,7 +74,7 @@ func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 	return failed
 }
 
-// After each part, advance rests for as long as the part took.
+// advance erases parts of one client. It pauses after each part for as long as the part took.
 func (r *Runner) advance(ctx context.Context, leading func() bool, id job.ID) error {
 	for began := time.Now(); leading() && time.Since(began) < roundTime; {
 		part := time.Now()

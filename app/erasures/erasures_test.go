@@ -51,7 +51,7 @@ func (w *world) state(e *job.Erasure) job.ErasureState {
 	return apptest.Must(w.Erasures.Erasure(w.T.Context(), e.ID))(w.T).State()
 }
 
-// An erasure waits for all transactions on the server, even of other tests.
+// Transactions of parallel tests delay an erasure, so several rounds may be needed.
 func (w *world) rounds(e *job.Erasure) {
 	w.T.Helper()
 	testkit.Eventually(w.T, "the client is erased", func() bool {
@@ -62,7 +62,6 @@ func (w *world) rounds(e *job.Erasure) {
 
 func always() bool { return true }
 
-// An erasure that cannot cancel a job does not delay the others, and is retried.
 func TestFailingErasureDoesNotDelayOthers(t *testing.T) {
 	w := newWorld(t)
 	client, waiting := w.client()
@@ -80,7 +79,6 @@ func TestFailingErasureDoesNotDelayOthers(t *testing.T) {
 	w.rounds(failing)
 }
 
-// The leadership may be lost between two parts of an erasure.
 func TestRunnerStopsWithTheLead(t *testing.T) {
 	w := newWorld(t)
 	client, _ := w.client()

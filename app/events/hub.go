@@ -14,20 +14,20 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Listener receives other processes' notifications about the watched clients, and passes them to Hub.Received. Its methods must not block.
-// They must never wait for Received or Resumed, which need the hub's lock.
+// Listener receives notifications from other processes, and calls Hub.Received. Its methods must not block. The hub calls them with its
+// lock held, so they must not wait for Received or Resumed.
 type Listener interface {
 	Watch(client job.ID)
 	Unwatch(client job.ID)
-	Connected() bool // notifications are arriving
+	Connected() bool // whether the connection for notifications is up
 }
 
-// MaxConcurrentReads limits how many watchers read storage at once. After a reconnect all watchers want to read, but other requests need
+// MaxConcurrentReads limits how many watchers read storage at once. After a reconnect all watchers read at once, but other requests need
 // connections too.
 const MaxConcurrentReads = 4
 
-// Hub notifies the watchers of this process of new events. Notifications may be lost on their way to the hub. So a regular sweep reads
-// the end of each watched history. It notifies the watchers that are behind.
+// Hub tells the watchers in this process about new events. Notifications may be lost on their way to the hub. A regular sweep therefore
+// reads the last position of each watched history. It notifies watchers that missed events.
 type Hub struct {
 	store    *repo.Store
 	listener Listener
@@ -43,14 +43,14 @@ type Hub struct {
 type topic struct {
 	client, job job.ID
 	watchers    map[*watcher]struct{}
-	seen        job.Position // every watcher has read up to here, or was notified of later events
+	seen        job.Position // no watcher needs a notification about events up to this position
 }
 
-// unread is the position of a topic that was not read yet. Its watchers are about to read, so they need no notification.
+// unread is the position of a topic that was not read yet. New watchers read without a notification.
 var unread = job.Position{Tx: math.MaxUint64}
 
 type watcher struct {
-	notifications chan job.Notification // only Hub.notify sends, with the lock held
+	notifications chan job.Notification // only Hub.notify sends, with Hub.mu locked
 	progress      bool
 }
 
@@ -62,9 +62,9 @@ func NewHub(store *repo.Store, listener Listener, m *app.Metrics, log *slog.Logg
 	}
 }
 
-// Watch returns the notifications of a job until `stop` is called. The zero id means all jobs and batches of the client. The watcher must
-// read storage after Watch and after each notification. Pending notifications are merged, so a notification with progress may stand for
-// an event, too. Only watchers of a single job receive progress, always the latest.
+// Watch returns the notifications of a job until `stop` is called. If id is zero, Watch covers all jobs and batches of the client. The
+// watcher must read storage after Watch and after each notification. The channel keeps one merged notification, so a notification with
+// progress may also announce an event. Watchers of one job get the latest progress; others get none.
 func (h *Hub) Watch(client, id job.ID) (notifications <-chan job.Notification, stop func()) {
 	return h.watch(client, id, !id.IsZero())
 }
@@ -137,8 +137,8 @@ func (h *Hub) Resumed(client job.ID) {
 	}
 }
 
-// notify sends a notification to the watchers of a topic, merged with pending ones. It cannot block: the caller holds the lock, so
-// nothing else fills the channel.
+// notify sends a notification to the watchers of a topic, merged with pending ones. It does not block, because only callers with the lock
+// send to the channel.
 func (h *Hub) notify(t *topic, n job.Notification, source string) {
 	for w := range t.watchers {
 		if n.Progress != nil && !w.progress {

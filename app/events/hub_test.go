@@ -18,7 +18,6 @@ type world struct {
 	hub      *Hub
 }
 
-// `store` may be nil if the test reads no history.
 func newWorld(t testing.TB, store *repo.Store) *world {
 	w := &world{World: apptest.NewWorld(t), listener: &fakeListener{watched: map[job.ID]bool{}, up: true}}
 	w.hub = NewHub(store, w.listener, w.Metrics, w.Logger)

@@ -24,15 +24,15 @@ func (h *Hub) ClientEvents(ctx context.Context, client job.ID, after job.Positio
 	if n := len(feed.Events); n > 0 {
 		seen = feed.Events[n-1].Position
 	}
-	// If there are more events, the watcher reads again without a notification.
+	// If there are more events, the watcher reads again anyway, so the hub records no position.
 	if err != nil || !feed.More {
 		h.saw(client, job.ID{}, seen)
 	}
 	return feed, err
 }
 
-// Await reads a job, and again after each of its events, until `done` returns true. If ctx ends first, it returns the job as last read,
-// and `over` is true. Await does not read the job again when only its progress changes.
+// Await reads a job after each of its events, until done returns true. If ctx ends first, it returns the job from the last read, and over
+// is true. A change of the progress alone causes no read.
 func (h *Hub) Await(
 	ctx context.Context, client, id job.ID, read func(context.Context) (*job.Job, error), done func(*job.Job) bool,
 ) (last *job.Job, over bool, err error) {
@@ -58,7 +58,7 @@ func (h *Hub) Await(
 	}
 }
 
-// At most MaxConcurrentReads reads run at once. An error may mean that ctx ended before the read started.
+// limitedRead calls read. At most MaxConcurrentReads calls run at the same time.
 func limitedRead[T any](ctx context.Context, h *Hub, read func() (T, error)) (answer T, err error) {
 	if err := h.reads.Acquire(ctx, 1); err != nil {
 		return answer, err
@@ -67,7 +67,7 @@ func limitedRead[T any](ctx context.Context, h *Hub, read func() (T, error)) (an
 	return read()
 }
 
-// saw stores that a watcher has read up to p. The next sweep notifies the watcher of later events.
+// saw stores that a watcher has read up to p. If there are later events, the next sweep notifies the watcher.
 func (h *Hub) saw(client, id job.ID, p job.Position) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -35,7 +35,7 @@ func (w *world) add() job.ID {
 	return j.ID
 }
 
-// cancel changes a job without a notification.
+// cancel cancels a job, but the hub gets no notification.
 func (w *world) cancel(id job.ID) {
 	_, _, err := w.hub.store.Cancel(w.T.Context(), apptest.ClientA, id)
 	require.NoError(w.T, err)
@@ -93,7 +93,6 @@ func TestSweepReplacesLostNotifications(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// A change is noticed even if its notification is lost and the next sweep runs too early.
 func TestFirstSweepUsesReadPositions(t *testing.T) {
 	w := stored(t)
 	changed, same := w.add(), w.add()
@@ -116,7 +115,6 @@ func TestFirstSweepUsesReadPositions(t *testing.T) {
 	w.requireHeard(notifications, "the job changed after the read")
 }
 
-// Sweeps are rare while notifications arrive, and frequent while they do not.
 func TestSweepsFollowTheConnection(t *testing.T) {
 	closed := repotest.OpenURL(t, "postgres://127.0.0.1:1/none")
 	closed.Close()
@@ -230,7 +228,6 @@ func TestAwaitThroughTrouble(t *testing.T) {
 	})
 }
 
-// After a reconnect all watchers want to read at once.
 func TestFewWatchersReadAtOnce(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t, nil)

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// SweepInterval is the time between sweeps while no notifications come in.
+	// SweepInterval is the time between sweeps without a connection for notifications.
 	SweepInterval = time.Second
-	calmRounds    = 5    // SweepIntervals between two sweeps while notifications arrive
+	calmRounds    = 5    // with a connection, only every fifth sweep runs
 	sweepChunk    = 1000 // histories per query
 )
 

@@ -12,16 +12,16 @@ import (
 type Admission struct {
 	Pauses   func() job.Pauses
 	Capacity *Capacity
-	// Storage counts what the jobs of a client store per day, in units of job.WeightUnit.
+	// Storage counts units of job.WeightUnit against a client's daily storage.
 	Storage         func(ctx context.Context, client job.ID, units int) job.Allowance
-	ProvenCallbacks bool // a callback must have the origin of a webhook whose receiver has consented
+	ProvenCallbacks bool // whether callbacks must have the origin of a webhook that passed its challenge
 }
 
-// drainedRetry is the Retry-After of submissions refused because of a pause. It is fixed, because the end of a pause is unknown.
+// drainedRetry is the Retry-After of submissions that a pause refuses. It is fixed, because the end of a pause is unknown.
 const drainedRetry = 10 * time.Second
 
-// admit decides whether a client's jobs may be stored now: all or none. It sets the lease under which the jobs are stored. The caller
-// must end the reservation.
+// admit reserves capacity for all of the jobs, or returns an error. It sets the Lease of each job. The caller must call end on the
+// reservation.
 func (s *Service) admit(ctx context.Context, client job.ID, jobs []job.Job) (*reservation, error) {
 	if s.Admission == nil {
 		return nil, nil
@@ -88,12 +88,12 @@ func (s *Service) receivers(client job.ID, callback string) int {
 	return n
 }
 
-// Deliveries returns the maximum number of deliveries of the events that a job emits, over all its attempts.
+// Deliveries returns how many deliveries a job's emitted events can cause, over all attempts.
 func (s *Service) Deliveries(r *job.Request) int {
 	return r.Emitted(s.cfg.MaxAttempts) * s.receivers(r.ClientID, r.Callback)
 }
 
-// A deferred job is active, but not queued yet.
+// Queued does not count deferred jobs.
 func loadOf(jobs []job.Job) (sum job.Load) {
 	for i := range jobs {
 		sum.Active++

@@ -40,7 +40,6 @@ func TestDrainedSubmissionsAreRefused(t *testing.T) {
 	require.Equal(t, 4, w.active())
 }
 
-// A submission refused by the daily storage releases the capacity that it had reserved.
 func TestFullDailyStorageRefuses(t *testing.T) {
 	w := newWorld(t)
 	large := func(r *job.Request) { r.Params = []byte(`{"a":"` + strings.Repeat("x", 64<<10) + `"}`) }
@@ -69,7 +68,7 @@ func TestOneClientCannotTakeAll(t *testing.T) {
 
 	require.NoError(t, w.Admission.Capacity.Renew(t.Context()))
 	require.NoError(t, other.Admission.Capacity.Renew(t.Context()))
-	_ = w.refused(other) // the limit includes the jobs of the first process
+	_ = w.refused(other) // the limit counts the jobs of both processes
 	w.submit(other, of(apptest.ClientB))
 
 	w.limit(w.Service, Limits{Active: 20, Queued: 20, ClientActive: 9, ClientQueued: 1})

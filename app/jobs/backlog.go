@@ -15,17 +15,14 @@ import (
 )
 
 const (
-	// backlogWait is about the longest time that an admitted submission waits to be stored. Accepted submissions are counted per interval
-	// of this length.
+	// An admitted submission waits about backlogWait at most. Accepted submissions are counted per interval of this length.
 	backlogWait = time.Second
-	// The limit is the highest count of accepted submissions in one of the last backlogMemory intervals. If many clients connect at once,
-	// few submissions are accepted for some seconds. If the limit fell immediately, most submissions would be refused, and refusing the
-	// retries would keep the machine busy.
+	// The limit is the highest count of the last backlogMemory intervals. When many clients connect at once, the counts are low for some
+	// seconds. If the limit fell with them, most submissions would be refused and repeated.
 	backlogMemory = 10
-	// BacklogFloor is how many submissions may always wait, even if storage is slow. It absorbs bursts, and lets a group commit store many
-	// submissions per statement.
+	// BacklogFloor is how many submissions may always wait, even if storage is slow. It allows bursts, and large group commits.
 	BacklogFloor = 4096
-	// BatchBacklogFloor is the floor for batches. It is lower because few batches are stored at once.
+	// BatchBacklogFloor is the floor for batches. Few batches are stored at the same time.
 	BatchBacklogFloor = 64
 	refusalInterval   = time.Second
 )
@@ -35,10 +32,10 @@ var errTooManyWait = &job.Error{Code: job.CodeQueueFull, RetryAfter: time.Second
 	Detail: "Too many submissions are waiting to be stored. This one was not processed; repeat it after Retry-After."}
 
 // Backlog limits how many submissions wait in a process. The limit is the highest number that was accepted within one of the last ten
-// seconds. By Little's law, no submission then waits much longer than a second. Submissions above the limit are refused immediately.
-// Storing them after their clients have given up would cost more.
+// seconds. By Little's law, a submission waits about one second at most. Submissions above the limit are refused immediately. Storing
+// them late would only cost time: their clients have given up.
 //
-// The limit falls to a floor while storage is down, and rises with the first accepted submissions. Invalid submissions do not change it.
+// While storage is down, the limit falls to floor. Accepted submissions raise it again.
 type Backlog struct {
 	floor int
 	clock app.Clock
@@ -74,7 +71,7 @@ func (b *Backlog) look() (waiting, limit int) {
 	return b.waiting, b.limit()
 }
 
-// Full refuses a submission before its body arrives, if too many wait.
+// Full returns an error if too many submissions wait. Call it before reading the body.
 func (b *Backlog) Full() error { return b.admit(0) }
 
 // Enter admits a submission or returns an error. Call Leave after each admission.
@@ -105,7 +102,7 @@ func (b *Backlog) admit(entering int) error {
 	return errTooManyWait
 }
 
-// Leave ends the wait of an admitted submission. `accepted` reports whether it was stored.
+// Leave ends the wait of an admitted submission. accepted is true if the submission was stored.
 func (b *Backlog) Leave(accepted bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -37,7 +37,7 @@ func leave(a *Backlog, n int) {
 func TestBacklogRefusesAboveLimit(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		a, log := newBacklog()
-		for range 10_000 { // invalid bodies are answered quickly, and do not raise the limit
+		for range 10_000 { // quick answers to invalid bodies do not raise the limit
 			require.NoError(t, a.Enter())
 			a.Leave(false)
 		}
@@ -102,7 +102,7 @@ func (s *fastStore) serve(d time.Duration, offered int) (accepted, refused int) 
 func TestBacklogUnderOverload(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		a, _ := newBacklog()
-		s := &fastStore{admission: a, perTick: 40} // 8,000 a second
+		s := &fastStore{admission: a, perTick: 40} // stores 8,000 submissions a second
 		_, refused := s.serve(2*time.Second, 39)
 		require.Zero(t, refused, "no refusals below the capacity of storage")
 
