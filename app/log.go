@@ -9,8 +9,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// LogTransition logs a state change in one line, with the fields of section 16. The field request_id is the request that caused the
-// change. If there is none, it is the request that submitted the job.
+// LogTransition logs a state change in one line, with the fields of section 16. request_id is the id of the request that caused the
+// change, or that submitted the job.
 func LogTransition(ctx context.Context, log *slog.Logger, action string, j *job.Job, from, to job.State, more ...slog.Attr) {
 	if !log.Enabled(ctx, slog.LevelInfo) {
 		return

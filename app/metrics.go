@@ -14,8 +14,8 @@ const (
 	NotifiedBySweep  = "sweep"
 )
 
-// Metrics of the use cases, the worker and the maintenance (section 16). Every process exposes all of them, starting at zero. Labels
-// have few, fixed values: neither ids nor text from clients.
+// Metrics of the use cases, the worker and the maintenance (section 16). Every process exposes all of them, starting at zero. Labels have
+// few fixed values, so never ids or texts of clients.
 type Metrics struct {
 	IdempotencyHits            prometheus.Counter
 	BatchesCompleted           *prometheus.CounterVec

@@ -45,7 +45,7 @@ func newDeliveryMetrics(in telemetry.Factory) deliveryMetrics {
 		}
 	}
 	for _, class := range job.SendErrors {
-		if class == job.SendDisabled || class == job.SendDeleted { // these two are not results of an attempt
+		if class == job.SendDisabled || class == job.SendDeleted { // deliveries get these errors without an attempt
 			continue
 		}
 		for _, code := range []string{noAnswer, "2xx", "3xx", "4xx", "5xx"} {
@@ -73,7 +73,7 @@ func codeLabel(status int) string {
 	return fmt.Sprintf("%dxx", status/100)
 }
 
-// Sent records the duration of an attempt and, if it was the first and succeeded, the time since its event.
+// Sent records the duration of an attempt. If the first attempt succeeded, it also records the latency.
 func (m *deliveryMetrics) Sent(ctx context.Context, p job.ClaimedDelivery, a job.DeliveryAttempt, took time.Duration) {
 	telemetry.Observe(ctx, m.sendTime, took)
 	if a.Error == "" && p.Attempts == 0 {

@@ -58,7 +58,7 @@ func newJobMetrics(in telemetry.Factory) jobMetrics {
 	return m
 }
 
-// usualFailure returns the code for a dead worker if the kind never fails.
+// usualFailure returns the code of a kind's failure, or of a dead worker if the kind never fails.
 func usualFailure(k job.Kind) job.Code {
 	if reason, fails := k.FailsOn(1); fails {
 		return reason.Spec().Code
@@ -77,7 +77,7 @@ func (m *jobMetrics) Entered(s job.State, k job.Kind) {
 	}
 }
 
-// Scheduled counts a job that became due and was queued or claimed, and records how late that was.
+// Scheduled counts a job that became due and was queued or claimed. It also records the delay.
 func (m *jobMetrics) Scheduled(ctx context.Context, j *job.Job) {
 	m.Entered(job.Queued, j.WorkKind)
 	if j.ExecutionAt != nil && !j.UpdatedAt.IsZero() {
@@ -115,7 +115,7 @@ func (m *jobMetrics) Finished(ctx context.Context, f job.Finish, k job.Kind, don
 	}
 }
 
-// WasCanceled counts the cancel of a job; `before` is the job before the cancel.
+// WasCanceled counts a canceled job. `before` is the job before the cancel.
 func (m *jobMetrics) WasCanceled(ctx context.Context, before *job.Job, c job.Change) {
 	m.Canceled.WithLabelValues(string(before.WorkKind)).Inc()
 	if before.State == job.Running && before.StartedAt != nil {

@@ -19,7 +19,7 @@ const (
 // RepairStranded labels repairs of jobs and deliveries that were written while Postgres' clock was ahead.
 const RepairStranded = "stranded"
 
-// Resumed labels jobs that are enqueued because a pause has ended or their client is below its limit again.
+// Resumed labels jobs that wait no longer for a pause or a client's limit.
 const Resumed = "resumed"
 
 // Clocks that are checked for steps.
@@ -107,7 +107,7 @@ func (m *maintenanceMetrics) Leads(leading bool) {
 	}
 }
 
-// Blocked sets whether this process cannot run a task.
+// Blocked sets the metric for a task that this process cannot run.
 func (m *maintenanceMetrics) Blocked(task string, blocked bool) {
 	m.blocked.WithLabelValues(task).Set(0)
 	if blocked {
@@ -115,7 +115,7 @@ func (m *maintenanceMetrics) Blocked(task string, blocked bool) {
 	}
 }
 
-// ForgetBacklog hides the backlog. Only the leader exports it.
+// ForgetBacklog sets the backlog metrics to 0. Only the leader exports them.
 func (m *maintenanceMetrics) ForgetBacklog() {
 	m.Backlog.show(job.Backlog{})
 	m.Backlog.takenAt.Set(0)
@@ -136,7 +136,7 @@ type backlogGauges struct {
 	takenAt                    prometheus.Gauge
 }
 
-// OpenStates are the counted states of jobs: the non-final ones.
+// OpenStates are the non-final states of jobs.
 var OpenStates = []job.State{job.Created, job.Queued, job.Assigned, job.Running}
 
 func newBacklogGauges(in telemetry.Factory) backlogGauges {

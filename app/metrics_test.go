@@ -10,7 +10,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// The duration of each step of a job is observed. Later attempts are counted, too.
 func TestTimesOfAJobAreCounted(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()

@@ -99,7 +99,7 @@ func TestSubmitBatchRefusesItemByItem(t *testing.T) {
 		{"", job.CodeValidationFailed, []string{"/jobs/0/work_kind"}},
 		{state: job.Queued},
 		{"", job.CodeValidationFailed, []string{"/jobs/2/callback", "/jobs/2", "/jobs/2/execution_at"}},
-		{"", job.CodeMalformed, []string{"/jobs/3/colour", "/jobs/3/execution_at"}}, // violations of structure and values are reported together
+		{"", job.CodeMalformed, []string{"/jobs/3/colour", "/jobs/3/execution_at"}},
 		{"", job.CodeValidationFailed, []string{"/jobs/4/execution_at"}},
 	} {
 		item := b.Items[i]
@@ -113,8 +113,7 @@ func TestSubmitBatchRefusesItemByItem(t *testing.T) {
 	require.Equal(t, job.Load{Active: 1, Queued: 1}, w.Admission.Capacity.lease.used, "refused items reserve no room")
 }
 
-// A batch is refused as a whole if it has more violations than can be listed. Otherwise the response could be much larger than the
-// request.
+// The response must not be much larger than the request.
 func TestBatchWithTooManyViolationsIsRefused(t *testing.T) {
 	w := newWorld(t)
 	wrong := newRequest(ofKind(job.PayloadInvalid))
@@ -188,7 +187,6 @@ func TestCancelBatch(t *testing.T) {
 	require.Equal(t, job.StatusCancelled, answer.Outcome.Status)
 }
 
-// If jobs cannot be canceled, the client must repeat the request. If storage cannot complete the batch now, it is completed later.
 func TestCancelBatchThroughTrouble(t *testing.T) {
 	w := newWorld(t)
 	b := w.submitBatch(w.Service, newBatchRequest(newRequests(3)...))
@@ -217,7 +215,6 @@ func TestCancelBatchThroughTrouble(t *testing.T) {
 	require.Error(t, second(cancel()))
 }
 
-// While another process completes a batch, the request only waits for a moment, and the batch is completed once.
 func TestCancelBatchWhileAnotherProcessCompletesIt(t *testing.T) {
 	w := newWorld(t)
 	b := w.submitBatch(w.Service, newBatchRequest(newRequest()))

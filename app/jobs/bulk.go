@@ -18,8 +18,8 @@ const (
 
 var errItemGone = job.Errorf(job.CodeJobGone, "The job was removed.")
 
-// DoItems applies a bulk operation to some items. Each item has the effects of a request for a single job. DoItems returns the items that
-// have a result. It leaves the others for later, because there is no capacity for their jobs now.
+// DoItems applies a bulk operation to some items. An item has the same effects as a single request for its job. It returns the items with
+// their results. Items without capacity are not returned. They stay for a later call.
 func (s *Service) DoItems(ctx context.Context, operation *job.Bulk, items []job.BulkItem) (ended []job.BulkItem, err error) {
 	ctx = telemetry.WithRequest(ctx, operation.RequestID)
 	var open []job.BulkItem
@@ -48,8 +48,8 @@ func (s *Service) DoItems(ctx context.Context, operation *job.Bulk, items []job.
 	return append(ended, changed...), nil
 }
 
-// leftItem returns the result of an item that the operation skips. A job that was retried since the operation started is not retried
-// again. A changed job is not deleted, since it may no longer match the filter.
+// leftItem returns the result of an item that is skipped, or false if the item must be processed. A job that was retried since the
+// operation started is not retried again. A job that changed since then is not deleted: it may not match the filter any more.
 func leftItem(operation *job.Bulk, i job.BulkItem) (job.BulkItem, bool) {
 	switch j := i.Job; {
 	case j == nil && operation.Action == job.BulkDelete:

@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Cancel stops a job that is not final; a final job stays as it is (section 14).
+// Cancel cancels a job. It does not change a final job.
 func (s *Service) Cancel(ctx context.Context, client, id job.ID) (change job.Change, err error) {
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanCancel, client)
 	defer func() { app.EndSpan(span, id, change.State, err) }()
@@ -23,10 +23,10 @@ func (s *Service) Cancel(ctx context.Context, client, id job.ID) (change job.Cha
 	return change, nil
 }
 
-// canceledAtOnce limits the jobs of one call of CancelClient. Canceling that many takes some seconds.
+// canceledAtOnce limits the jobs of one call of CancelClient. 1000 jobs take some seconds.
 const canceledAtOnce = 1000
 
-// CancelClient cancels unfinished jobs of a client. `more` reports whether there may be others.
+// CancelClient cancels unfinished jobs of a client. more is true if the client may have further unfinished jobs.
 func (s *Service) CancelClient(ctx context.Context, client job.ID) (canceled int, more bool, err error) {
 	unfinished, err := s.Store.UnfinishedJobs(ctx, client, canceledAtOnce)
 	if err != nil {
@@ -46,12 +46,12 @@ func (s *Service) cancelAll(ctx context.Context, client job.ID, jobs []job.ID) (
 	return len(canceled), err
 }
 
-// FinishErasure follows a step of an erasure: it removes the tasks of the erased jobs and deliveries, and cancels the jobs that a later
-// step will erase. It ignores jobs that are gone or have ended.
+// FinishErasure removes the tasks of erased jobs and deliveries, and cancels the step's unfinished jobs. It ignores jobs that are gone or
+// have ended.
 func (s *Service) FinishErasure(ctx context.Context, client job.ID, step job.ErasureStep, tasks app.Tasks) error {
 	app.AfterCommit(ctx, func() {
 		tasks.RemoveDeliveries(step.Deliveries...)
-		for _, t := range step.Tasks { // canceling removed the tasks, but the relay may have enqueued the job again meanwhile
+		for _, t := range step.Tasks { // the relay may have enqueued a canceled job again
 			tasks.Remove(t)
 		}
 	})

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// cancelPart is the number of jobs canceled in one transaction of about 35 ms, so that other requests get a turn.
+	// cancelPart jobs are canceled in one transaction of about 35 ms. Other requests run in between.
 	cancelPart = 75
 	// outcomeTries is how often the outcome is read while another process completes the batch.
 	outcomeTries = 20
 	outcomePause = 25 * time.Millisecond
 )
 
-// CancelBatch cancels the unfinished jobs of a batch, and returns the batch with its outcome. If some cancels failed, a repetition
-// retries them.
+// CancelBatch cancels the unfinished jobs of a batch, and returns the batch with its outcome. After an error, the client can repeat the
+// request.
 func (s *Service) CancelBatch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
 	open, err := s.Store.OpenJobs(ctx, client, id)
 	if err != nil {
@@ -32,19 +32,18 @@ func (s *Service) CancelBatch(ctx context.Context, client, id job.ID) (*job.Batc
 	return s.completed(ctx, client, id)
 }
 
-// completed returns a batch. If all of its jobs have ended but it has no outcome, it completes the batch, or waits a moment for the
-// process that does.
+// completed returns a batch. If only the outcome is missing, it completes the batch, or waits for the process that does.
 func (s *Service) completed(ctx context.Context, client, id job.ID) (*job.Batch, error) {
 	for try := 0; ; try++ {
 		b, err := s.Store.Batch(ctx, client, id)
 		if err != nil || b.Outcome != nil || b.Unfinished() || try == outcomeTries {
 			return b, err
 		}
-		if try > 1 && !app.Sleep(ctx, outcomePause) { // another process completes it
+		if try > 1 && !app.Sleep(ctx, outcomePause) { // wait for the process that completes the batch
 			return b, nil
 		}
 		if _, err := s.Completer.Complete(ctx, []job.ID{id}); err != nil {
-			s.Completer.Touch(id) // all jobs have ended, but the batch has no outcome
+			s.Completer.Touch(id) // Run will complete the batch later
 			return b, nil
 		}
 	}

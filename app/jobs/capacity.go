@@ -17,25 +17,23 @@ import (
 
 const (
 	capacityInterval = time.Second
-	// A lease lasts for leaseExpiry by Postgres' clock. The process uses it for leaseUse by its own clock, so it stops before other
-	// processes may take its capacity. A process that was paused for longer cannot store jobs, because the row of its lease is gone.
+	// In Postgres, a lease lasts for leaseExpiry. The process uses it for leaseUse only, and so stops before Postgres frees the capacity.
+	// After a longer pause the process cannot store jobs, because the row of the lease is deleted.
 	leaseExpiry = 5 * time.Second
 	leaseUse    = 3 * time.Second
-	// When the ledger (tables headroom and headroom_leases) is full, requests are refused for fullPause without asking it again.
+	// While Postgres has no free capacity, requests are refused for fullPause without a query.
 	fullPause = 100 * time.Millisecond
 
-	// Counting a million jobs takes 0.1 s or more. The ledger keeps the limit even without a count. But only a count finds the capacity
-	// of jobs that have ended.
-	countShare = 100     // pause after a count, as a multiple of its duration: 1 % of a core
-	nearShare  = 10      // shorter pause while capacity is short, as a multiple of the count's duration
-	fewJobs    = 100_000 // a client share of this size or more counts as large, see shares
+	// Counting a million jobs takes 0.1 s or more. The limit is safe without counts. Only a count frees the capacity of ended jobs.
+	countShare = 100     // pause after a count, in durations of the count; so counts use 1 % of the time
+	nearShare  = 10      // the same, while little capacity is free
+	fewJobs    = 100_000 // client shares from this size are large; see shares
 	maxRate    = 50_000  // jobs per second that all other processes may accept together
 )
 
-// Capacity keeps the number of active and of queued jobs below the limits (section 17). The limits for all jobs hold across processes.
-// Each process may only use its lease, which is part of the free capacity. Jobs and leases together never exceed the limits. A client's
-// share is exact within one process. Jobs stored by other processes are noticed about a second later. Capacity also counts the live
-// workers.
+// Capacity keeps the number of active and of queued jobs below the limits (section 17). All processes together keep the limits for all
+// jobs. A process uses its lease: a part of the free capacity that Postgres granted. Jobs and leases together never exceed the limits.
+// The limit per client is exact within one process. Jobs stored by other processes are noticed about a second later.
 type Capacity struct {
 	limit   job.Load
 	store   *repo.Store
@@ -45,20 +43,20 @@ type Capacity struct {
 
 	mu        sync.Mutex
 	lease     *lease
-	need      job.Load  // largest request that waits for capacity
+	need      job.Load  // capacity that the largest waiting request needs
 	needed    job.Load  // value of `need` at the last request for a renewal
 	short     bool      // the last grant was less than requested
-	again     time.Time // until then, requests that find no capacity are refused without a renewal
+	again     time.Time // until this time, requests without capacity are refused at once
 	refusal   error
 	processes int
 	shares    shares
-	accepted  []clientLoad // jobs accepted since the start of the latest count by client
+	accepted  []clientLoad // jobs that the latest count per client does not contain
 	workers   int          // live workers; unknownWorkers before the first count
 
-	waiting  singleflight.Group // all waiting requests wait for the same renewal
+	waiting  singleflight.Group // merges renewals of waiting requests
 	renewing sync.Mutex         // protects the fields below
 
-	mine      job.Load  // jobs stored here that the ledger did not know when the latest count started
+	mine      job.Load  // jobs that this process stored but had not reported when the latest count started
 	countedAt time.Time // start of the latest count; zero before the first one
 	took      time.Duration
 	failed    bool
@@ -71,8 +69,7 @@ type clientLoad struct {
 	jobs   job.Load
 }
 
-// NewCapacity returns a Capacity; Run keeps its lease. If Run is not called, the first reservation requests a lease. An unused lease
-// expires.
+// NewCapacity returns a Capacity. Run renews the lease. Without Run, the first reservation requests a lease, which then expires.
 func NewCapacity(limits Limits, store *repo.Store, log *slog.Logger) *Capacity {
 	return &Capacity{
 		limit: job.Load{Active: limits.Active, Queued: limits.Queued}, shares: newShares(limits), store: store, clock: time.Now, log: log,
@@ -83,7 +80,7 @@ func NewCapacity(limits Limits, store *repo.Store, log *slog.Logger) *Capacity {
 var errFull = &job.Error{Code: job.CodeQueueFull, RetryAfter: capacityInterval,
 	Detail: "The server holds its maximum number of jobs. Nothing was accepted."}
 
-// reserve reserves capacity for all jobs of a client's request, or for none. It may wait for a renewal of the lease.
+// reserve reserves capacity for all jobs, or for none. It may wait for a renewal of the lease.
 func (c *Capacity) reserve(ctx context.Context, client job.ID, jobs job.Load) (*reservation, error) {
 	for {
 		if r, err := c.take(clientLoad{client, jobs}); r != nil || err != nil {
@@ -194,15 +191,15 @@ func (c *Capacity) answered(ask job.Lease, sent time.Time, h job.Headroom, err e
 	l := c.lease
 	l.granted(sent, ask, h.Granted)
 	c.processes, c.again, c.short = h.Processes, time.Time{}, !ask.Want.Within(h.Granted)
-	// If this process stored jobs during a count, the ledger may count them twice. In this case, wait for the next renewal before the
-	// process counts as full.
+	// A count may contain jobs that this process also reports, so the ledger may be too high. Then only the next renewal can show that no
+	// capacity is free.
 	sure := ask.Counted == nil || (ask.Stored == c.mine && l.used == job.Load{})
 	if sure && !l.used.Plus(c.needed, 1).Within(l.size) {
 		c.again, c.refusal = c.clock().Add(max(fullPause, nearShare*c.took)), errFull
 	}
 }
 
-// close ends the lease and starts a new one. Jobs keep their capacity if the result of their commit is unknown.
+// close ends the lease and starts a new one. Jobs with an unknown commit keep their capacity until the lease expires.
 func (c *Capacity) close(ctx context.Context) error {
 	c.mu.Lock()
 	l := c.lease
@@ -221,14 +218,14 @@ func (c *Capacity) due(now time.Time) bool {
 	switch {
 	case age >= countShare*c.took:
 		return true
-	case c.failed: // after a failed count, wait for the long pause
+	case c.failed: // after a failed count, nearShare does not apply
 		return false
 	default:
 		return age >= nearShare*c.took && (c.short || c.shares.mayBeFull(age))
 	}
 }
 
-// count returns nil if no count is due.
+// count counts the stored jobs, if this is due.
 func (c *Capacity) count(ctx context.Context) (*job.Counted, error) {
 	began := c.clock()
 	before, due := c.beginCount(began)
@@ -244,7 +241,8 @@ func (c *Capacity) count(ctx context.Context) (*job.Counted, error) {
 	return c.endCount(began, before, counted, byClient, err)
 }
 
-// beginCount reports whether a count is due. The first `before` jobs of c.accepted will be part of the count.
+// beginCount notes the unreported jobs, and returns whether a count is due. The count will contain the first `before` entries of
+// c.accepted.
 func (c *Capacity) beginCount(now time.Time) (before int, due bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -51,8 +51,6 @@ func TestLimitsAreExactWithinAProcess(t *testing.T) {
 	})
 }
 
-// A job stored during a count may be in the count or not. So the process counts the job itself until a later count has certainly included
-// it.
 func TestLimitsHoldWhileStorageCounts(t *testing.T) {
 	w := newWorld(t)
 	c := w.Admission.Capacity
@@ -168,8 +166,6 @@ func (s *simulation) submit(t *testing.T) {
 	}
 }
 
-// Counting many jobs takes at most 1% of the time, unless capacity is short. Jobs are counted by client only if one client could be near
-// its limit. Counts are frequent only while a client that submits jobs is near its limit.
 func TestCountsOfManyJobsAreRareUnlessRoomIsShort(t *testing.T) {
 	t.Parallel()
 	const million, tenth, twentieth = 1_000_000, 100 * time.Millisecond, 50 * time.Millisecond
@@ -180,7 +176,7 @@ func TestCountsOfManyJobsAreRareUnlessRoomIsShort(t *testing.T) {
 		has      int
 		limits   Limits
 		took     time.Duration
-		accepted int // submissions in each of 100 seconds
+		accepted int // number of submissions per second, for 100 seconds
 		min, max int64
 	}{
 		"many jobs, many submissions":      {load(million, million), 0, oneClient(10*million, 10*million), tenth, 5000, 9, 11},

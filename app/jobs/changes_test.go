@@ -55,7 +55,7 @@ func TestRetry(t *testing.T) {
 	require.Len(t, w.Queue.Sent(), sent+1)
 	require.Empty(t, w.Queue.Notifications())
 
-	// A retry needs capacity like a new job.
+	// A retry counts against the limits.
 	failed := w.failed(w.Service)
 	w.limit(w.Service, oneClient(1, 1))
 	require.Equal(t, job.CodeQueueFull, job.CodeOf(second(w.Retry(t.Context(), apptest.ClientA, failed))))

@@ -10,15 +10,15 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// lease is the part of the free capacity that Postgres (table headroom_leases) has granted to this process. Capacity's lock guards it.
+// lease is the part of the free capacity that Postgres (table headroom_leases) has granted to this process. Capacity.mu guards it.
 type lease struct {
 	id      job.ID
 	known   bool
 	until   time.Time // end of the lease by this process' clock
-	size    job.Load  // the lease has at least this size in storage
+	size    job.Load  // the ledger grants at least this capacity
 	used    job.Load  // reserved, not yet reported
-	stored  job.Load  // part of `used`
-	report  job.Load  // stored, to be reported
+	stored  job.Load  // jobs in used that are stored
+	report  job.Load  // stored jobs that the next renewal reports
 	demand  job.Load  // reserved since the last renewal
 	unknown int       // reservations with an unknown outcome
 }
@@ -34,8 +34,8 @@ func (l *lease) take(now time.Time, jobs job.Load) bool {
 	return true
 }
 
-// ask returns the request for a renewal. It asks for more than was used since the last renewal. Until the response arrives, the process
-// uses only what it keeps in any case. So a lost message does no harm.
+// ask returns the request for a renewal. It requests the capacity in use and needed, and twice the demand since the last renewal. Until
+// the response arrives, the process uses only capacity that stays granted. A lost request or response therefore does no harm.
 func (l *lease) ask(need job.Load) job.Lease {
 	l.used, l.size, l.report = l.used.Plus(l.stored, -1), l.size.Plus(l.stored, -1), l.report.Plus(l.stored, 1)
 	want := l.used.Plus(need, 1).Plus(l.demand, 2)
@@ -62,8 +62,8 @@ func (r *reservation) leased() job.ID {
 	return r.lease.id
 }
 
-// end releases the capacity unless the jobs are stored. err is the error of storage. If the result is unknown, the lease keeps the
-// capacity until it expires. In a call of Once, the jobs are stored only when Once commits.
+// end releases the capacity unless the jobs are stored. err is the error of the write, or nil. If the result is unknown, the lease keeps
+// the capacity until it expires. Within Once, the result is known only after the commit of Once.
 func (r *reservation) end(ctx context.Context, stored bool, err error) {
 	if r == nil {
 		return
@@ -86,11 +86,11 @@ func (r *reservation) end(ctx context.Context, stored bool, err error) {
 		r.c.shares.add(r.client, r.jobs, -1)
 	default:
 		r.lease.unknown++
-		r.c.accepted = append(r.c.accepted, r.clientLoad) // counts toward the client's share until the next count
+		r.c.accepted = append(r.c.accepted, r.clientLoad) // so that these jobs count for the client until the next count
 	}
 }
 
-// The caller of countStored holds the lock of Capacity.
+// Call it with Capacity.mu locked.
 func (r *reservation) countStored() {
 	r.lease.stored = r.lease.stored.Plus(r.jobs, 1)
 	r.c.accepted = append(r.c.accepted, r.clientLoad)

@@ -6,7 +6,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Job returns a client's job, with its progress while it runs and its waiting reason while it waits.
+// Job returns a client's job, with the progress or the reason for waiting.
 func (s *Service) Job(ctx context.Context, client, id job.ID) (*job.Job, error) {
 	j, err := s.Store.Job(ctx, client, id)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // Retry queues the next attempt of a FAILED job after its backoff (section 11). It does not change jobs in other states. It returns a
-// conflict if the failure is not retryable or no attempts are left. The queued job counts against the limits like a new one.
+// conflict if the failure is not retryable or no attempts are left. The retry needs free capacity, as a submission does.
 func (s *Service) Retry(ctx context.Context, client, id job.ID) (job.Change, error) {
 	return s.retry(ctx, client, id, retryOptions{})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// CheckScheduled returns the violations in a schedule's job request. A job of a schedule follows the rules of a single submission.
+// CheckScheduled returns the violations in a schedule's job request. The rules are those of a submission.
 func (s *Service) CheckScheduled(ctx context.Context, r job.Request) ([]job.Violation, error) {
 	if r.Type == job.Deferred {
 		return append(r.Violations, job.Violation{Pointer: "/type", Detail: "The schedule sets when its jobs run: their type must " +
@@ -41,7 +41,7 @@ func (s *Service) PrepareRun(ctx context.Context, schedule job.ID, r job.Request
 		known[r.ClientID] = proven
 	}
 	if most := s.cfg.MaxAttempts; r.Retry != nil && r.Retry.MaxAttempts > most {
-		clamped := *r.Retry // the limit was lowered after the schedule was stored
+		clamped := *r.Retry // MaxAttempts was lowered after the schedule was stored
 		clamped.MaxAttempts, r.Retry = most, &clamped
 	}
 	j, invalid, untimely := s.define(r, s.cfg.Clock(), proven)
@@ -54,7 +54,7 @@ func (s *Service) PrepareRun(ctx context.Context, schedule job.ID, r job.Request
 	return Run{jobs[0], room}, err
 }
 
-// FinishRuns releases the capacity of runs that were not stored. It enqueues, counts and publishes the stored jobs. err is the error of
+// FinishRuns releases the reserved capacity if `stored` is false. Otherwise it enqueues and publishes the jobs. err is the error of
 // storage.
 func (s *Service) FinishRuns(ctx context.Context, runs []Run, stored bool, err error) {
 	for i := range runs {

@@ -26,22 +26,22 @@ type Config struct {
 	Clock       app.Clock
 }
 
-// Deps are the dependencies of a Service. Only Admission and Hub may be nil.
+// Deps are the dependencies of a Service. Admission and Hub may be nil.
 type Deps struct {
 	*repo.Store
 	Queue     app.Queue
 	Targets   func(url string) (wrong string) // returns why a URL is not allowed for deliveries, or ""
 	Receivers func(client job.ID) int
-	Progress  func(ctx context.Context, id job.ID, attempt int) *job.Progress // returns nil, without waiting, if unknown
+	Progress  func(ctx context.Context, id job.ID, attempt int) *job.Progress // returns nil if the progress is unknown; does not wait
 	Completer *batches.Completer
 	Metrics   *app.Metrics
 	Log       *slog.Logger
 
-	Admission *Admission  // nil: for operators, whose submissions are not limited
+	Admission *Admission  // nil: no limits, for submissions of operators
 	Hub       *events.Hub // nil: Await must not be called
 }
 
-// Service has the use cases of clients. Reads that need no further logic are methods of the embedded Store.
+// Service has the use cases of clients. Simple reads are methods of the embedded Store.
 type Service struct {
 	Deps
 
@@ -54,8 +54,7 @@ func New(cfg Config, d Deps) *Service {
 	return &Service{Deps: d, cfg: cfg}
 }
 
-// describe sets the job and the current request as attributes of a span. The current request can differ from the one that submitted the
-// job.
+// describe sets the job and the current request as attributes of a span. The current request can be a later one than the submission.
 func describe(ctx context.Context, span trace.Span, j *job.Job, attempt int) {
 	app.Describe(span, j, attempt)
 	if id := telemetry.RequestOf(ctx); id != "" && span.IsRecording() {

@@ -8,8 +8,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limits are the maximum jobs of all clients together and of each client. A client's limit has no effect unless it is below the limit
-// for all clients.
+// Limits are the maximum jobs of all clients together and of each client. A client's limit takes effect only below the limit for all
+// clients.
 type Limits struct {
 	Active, Queued             int
 	ClientActive, ClientQueued int
@@ -17,18 +17,19 @@ type Limits struct {
 	ClientRate int
 }
 
-// shares are the clients' parts of the limits. The caller holds the lock of Capacity.
+// shares checks the limits per client. The caller holds Capacity.mu.
 //
-// Counting by client costs more than counting all jobs. It is only done if one client could be near its limit. If the limit per client is
-// high, only clients above half of it are counted. The others are assumed to hold half.
+// Counting by client costs more than counting all jobs. A count by client is made only if a client could be near its limit. If a client's
+// limit is at least fewJobs, the count lists only clients with more than half of it. For every other client, half of the limit is
+// assumed.
 type shares struct {
 	Limits
 	few int // largest load assumed for an uncounted client
 
 	counted map[job.ID]job.Load
 	rest    job.Load            // upper bound for each uncounted client
-	mine    map[job.ID]job.Load // reserved in this process, and possibly missing in `counted`
-	room    int                 // the least free capacity among clients that have submitted jobs since the count
+	mine    map[job.ID]job.Load // reserved in this process since the last count began
+	room    int                 // smallest free capacity of the clients that have submitted jobs since the count
 }
 
 func newShares(limits Limits) shares {
@@ -78,16 +79,16 @@ func (s *shares) add(client job.ID, jobs job.Load, sign int) {
 	s.mine[client] = sum
 }
 
-// mayMatter reports whether a count by client is needed: one client could hold more than `few` jobs.
+// mayMatter reports whether one client could have more than `few` jobs.
 func (s *shares) mayMatter(total job.Load) bool { return !s.unlimited() && total.Active > s.few }
 
-// `counted` is nil if a count by client was not needed.
+// counts stores the result of a count. counted is nil if no count by client was needed.
 func (s *shares) counts(counted map[job.ID]job.Load, total job.Load) {
 	s.counted, s.room = counted, math.MaxInt
 	s.rest = job.Load{Active: min(total.Active, s.few), Queued: min(total.Queued, s.few)}
 }
 
-// mayBeFull reports whether submissions to other processes could fill a client's share before the next count.
+// mayBeFull reports whether other processes could fill a client's share before the next count.
 func (s *shares) mayBeFull(age time.Duration) bool {
 	elsewhere := min(maxRate*(age+capacityInterval).Seconds(), float64(s.ClientRate)*(1+age.Minutes()))
 	return float64(s.room) <= elsewhere

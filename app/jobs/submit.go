@@ -14,8 +14,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Submit accepts a job (section 7): when it returns without an error, the job is durable. A request that repeats an idempotency key
-// gets the first response, even if its execution_at has passed since, or the service is too busy now.
+// Submit accepts a job (section 7): when it returns without an error, the job is durable. A repeated idempotency key gets the first
+// response, even under overload or after execution_at.
 func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receipt, err error) {
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanSubmit, r.ClientID)
 	defer func() { app.EndSpan(span, receipt.JobID, receipt.State, err) }()
@@ -57,8 +57,8 @@ func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receip
 	return receipt, nil
 }
 
-// firstAnswer returns the stored response if the idempotency key was already used; otherwise it returns the refusal. Call it only before
-// a refusal. The statement that stores a job finds a repeated key itself.
+// firstAnswer returns the stored response if the idempotency key was already used; otherwise it returns the refusal. Call it only to
+// refuse a request. Accepted requests need no call, because the INSERT finds a repeated key.
 func firstAnswer[T any](s *Service, key string, refusal error, find func() (*T, error)) (none T, err error) {
 	if key == "" {
 		return none, refusal
@@ -74,8 +74,8 @@ func firstAnswer[T any](s *Service, key string, refusal error, find func() (*T, 
 	return *answer, nil
 }
 
-// define returns the job that r asks for, or all violations. Untimely violations depend on the current time or settings. They do not
-// refuse a repetition of an accepted request.
+// define returns the job that r asks for, or all violations. `untimely` are violations that depend on the current time or on settings. A
+// repetition of an accepted request is not refused because of them.
 func (s *Service) define(r job.Request, now time.Time, proven origins) (j job.Job, invalid, untimely []job.Violation) {
 	invalid = s.cfg.Catalogue.Check(r)
 	if v, far := r.TooFar(now, s.cfg.MaxAhead); far {
@@ -124,7 +124,8 @@ func (s *Service) newJob(r job.Request) (job.Job, []job.Violation) {
 // origins are the allowed origins of a client's callbacks; nil allows all.
 type origins map[string]bool
 
-// provenOrigins returns the origins of the client's proven webhooks. It only reads them if a callback needs proof.
+// provenOrigins returns the origins of the client's proven webhooks. It returns nil if the server demands no proof, or the request has no
+// callback.
 func (s *Service) provenOrigins(ctx context.Context, client job.ID, callbacks bool) (origins, error) {
 	if s.Admission == nil || !s.Admission.ProvenCallbacks || !callbacks {
 		return nil, nil
@@ -155,7 +156,7 @@ func (s *Service) recordSubmitted(ctx context.Context, j *job.Job, state job.Sta
 	s.Metrics.Submitted.WithLabelValues(string(j.WorkKind)).Inc()
 	s.Metrics.Entered(state, j.WorkKind)
 	app.LogTransition(ctx, s.Log, "submit", j, "", job.Created, slog.Int("attempt", 1))
-	if state == job.Queued { // QUEUED follows in the same commit, with its own event
+	if state == job.Queued { // the same commit also wrote the event of QUEUED
 		app.LogTransition(ctx, s.Log, "submit", j, job.Created, job.Queued, slog.Int("attempt", 1))
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// SubmitBatch accepts many jobs in one commit. Invalid items are refused individually; the others are all accepted or none. A request
-// that repeats an idempotency key gets the first response, even if an execution_at has passed since, or the service is too busy now.
+// SubmitBatch accepts many jobs in one commit. It refuses invalid items, and accepts all other items or none. A repeated idempotency key
+// gets the first response; see Submit.
 func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.Batch, replayed bool, err error) {
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanBatch, r.ClientID)
 	defer func() { endBatchSpan(span, r.RequestID, b, err) }()
@@ -28,7 +28,7 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 	if err == nil {
 		room, err = s.admit(ctx, r.ClientID, sub.Jobs)
 	}
-	if err != nil { // an earlier request with the key may have been accepted
+	if err != nil { // the key may belong to a batch that was accepted earlier
 		first, err := firstAnswer(s, r.IdempotencyKey, err, func() (*job.Batch, error) {
 			return s.Store.FindBatch(ctx, r.ClientID, r.IdempotencyKey, r.Hash)
 		})
@@ -51,7 +51,7 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 		s.Metrics.IdempotencyHits.Inc()
 		return b, true, nil
 	}
-	s.Queue.Publish(job.Notification{ClientID: r.ClientID}) // without a job id: no client knows the new ids yet
+	s.Queue.Publish(job.Notification{ClientID: r.ClientID}) // without a job id, because nobody watches the new jobs yet
 	for i := range sub.Jobs {
 		j := &sub.Jobs[i]
 		s.recordSubmitted(ctx, j, firstState(j))
@@ -65,8 +65,8 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 	return b, false, nil
 }
 
-// defineBatch checks each item. The job ids ascend in the order of the items, so lists show the jobs in that order. An error refuses all
-// items: together they have more violations than the response can list.
+// defineBatch checks each item. The job ids ascend in the order of the items, so lists show the jobs in that order. It returns an error
+// if the items have more violations than one response lists.
 func (s *Service) defineBatch(r job.BatchRequest, proven origins) (job.BatchSubmission, error) {
 	sub := job.BatchSubmission{
 		Batch: job.Batch{
@@ -114,7 +114,7 @@ func itemRequest(r job.BatchRequest, i int) job.Request {
 	return item
 }
 
-// maxRefusalBytes limits the detail of a refused item: a batch stores up to job.MaxBatchItems of them.
+// maxRefusalBytes limits the detail of a refused item, because a batch stores many refused items.
 const maxRefusalBytes = 300
 
 func itemRefusal(index int, err *job.Error) *job.Refusal {

@@ -42,7 +42,6 @@ func TestSubmitDrawsAKind(t *testing.T) {
 	require.Equal(t, j.WorkKind, j.Definition.WorkKind)
 }
 
-// One response has all violations: of structure, values and time.
 // Promise: contract 14a
 func TestSubmitReturnsAllViolations(t *testing.T) {
 	w := newWorld(t)
@@ -92,8 +91,7 @@ func TestSubmitRefusesThePast(t *testing.T) {
 	require.Len(t, w.Queue.Sent(), 3, "tasks are enqueued on acceptance")
 }
 
-// The store guarantees one job per key. This test checks that a repeated request gets the first response, even after its time has
-// passed and under load.
+// The store guarantees one job per key. This test checks that a repetition gets the first response.
 func TestSubmissionsReplay(t *testing.T) {
 	now := time.Now()
 	w := newWorld(t, func(c *Config) { c.Clock = func() time.Time { return now } })
@@ -148,7 +146,6 @@ func TestSubmissionsReplay(t *testing.T) {
 	require.GreaterOrEqual(t, job.CodeOf(err).Spec().Status, 500, "storage could not look up the key")
 }
 
-// If storage fails, nothing is enqueued.
 func TestSubmitReportsStorageErrors(t *testing.T) {
 	w := newWorld(t)
 	w.submit(w.Service)
@@ -161,7 +158,7 @@ func TestSubmitReportsStorageErrors(t *testing.T) {
 	require.Empty(t, w.Queue.Notifications())
 }
 
-// Ids must not reveal anything about each other except their time (draft section 9.3).
+// An id reveals its creation time, but no other ids (draft section 9.3).
 // Promise: contract 5, 3.2
 // Promise: draft 9.3
 func TestIDsCannotBeGuessed(t *testing.T) {
@@ -178,7 +175,7 @@ func TestIDsCannotBeGuessed(t *testing.T) {
 			ones[bit] += int(tail[bit/8]>>(7-bit%8)) & 1
 		}
 	}
-	for bit, n := range ones[2:] { // the first two bits are fixed (UUID variant)
+	for bit, n := range ones[2:] { // bits 0 and 1 are the fixed UUID variant
 		require.InDelta(t, ids/2, n, ids/10, "bit %d is not random", bit+2)
 	}
 }
@@ -239,7 +236,7 @@ func TestCallbacksNeedAProvenOrigin(t *testing.T) {
 	require.Nil(t, b.Items[0].Refusal)
 	require.Equal(t, "/jobs/1/callback", b.Items[1].Refusal.Violations[0].Pointer)
 
-	// An accepted request gets its first response, even if the webhook has changed since.
+	// A repetition gets the first response, even if the webhook is gone.
 	w.Admission.ProvenCallbacks = false
 	first := w.submit(w.Service, calling("https://gone.example/"), withKey("k"))
 	w.Admission.ProvenCallbacks = true

@@ -25,7 +25,7 @@ type world struct {
 	*apptest.World
 	*Service
 	url    string
-	store  *repo.Store // not the store of the service
+	store  *repo.Store // separate store, for reads by the test
 	worker job.ID
 	pauses job.Pauses
 	full   bool
@@ -82,7 +82,7 @@ func (w *world) submit(s *Service, change ...func(*job.Request)) job.Receipt {
 	return receipt
 }
 
-// A task may follow shortly after the submission has returned.
+// The task may be enqueued after the response, so the test waits.
 func (w *world) enqueued(id job.ID) {
 	w.T.Helper()
 	testkit.Eventually(w.T, "the job has a task", func() bool {

@@ -10,11 +10,11 @@ import (
 
 const (
 	clockInterval = time.Second
-	clockStep     = time.Second // a smaller step cannot be distinguished from the duration of a query
-	// After a clock was set back, the search for stranded rows (see clockWatch) continues for the length of the step plus strandedTime.
-	// During this time, a transaction may still write a new stranded row.
+	clockStep     = time.Second // smallest change of a clock that is detected; a query may take this long
+	// After Postgres' clock was set back, the search for stranded rows lasts for the step plus strandedTime. In this time, a transaction
+	// that began before may still write a time that is too late.
 	strandedTime = time.Minute
-	// strandedRest is the rest after a search, as a multiple of its duration.
+	// strandedRest is the pause after a search, in durations of the search.
 	strandedRest = 20
 
 	strandedLook      = 5000 // waiting jobs per statement
@@ -22,16 +22,16 @@ const (
 	strandedBatch     = 1000 // deliveries moved per statement
 )
 
-// stepWatch detects that a clock was set, by comparison with the monotonic clock of this process, which cannot be set.
+// stepWatch detects changes of a clock by comparing it with the monotonic clock.
 type stepWatch struct {
 	known         bool
-	least, utmost time.Duration // the watched clock minus the monotonic clock lies between these
+	least, utmost time.Duration // bounds of the difference between the watched and the monotonic clock
 }
 
-// observe compares the clock's time t with the monotonic clock, which was read before and after it. It returns the smallest step that the
-// clock can have made since the last call, or 0.
+// observe compares t with the monotonic times before and after the clock was read. It returns a lower bound of the clock's change since
+// the last call, or 0.
 func (w *stepWatch) observe(t time.Time, asked, received time.Duration) (step time.Duration) {
-	if received-asked > clockStep { // the readings are too far apart to detect a step
+	if received-asked > clockStep { // reading took too long to detect a change
 		return 0
 	}
 	shown := time.Duration(t.UnixNano())
@@ -47,13 +47,12 @@ func (w *stepWatch) observe(t time.Time, asked, received time.Duration) (step ti
 	return step
 }
 
-// clockWatch decides when to search for stranded rows. A row is stranded if its time was computed while Postgres' clock was ahead. After
-// the correction, that time is too far in the future.
+// clockWatch decides when to search for stranded rows. A row is stranded if its due time is too late, because Postgres' clock was ahead.
 type clockWatch struct {
 	began             time.Time // origin of the monotonic clock
 	postgres, process stepWatch
 	looked            time.Duration // when the clocks were last compared; 0: never
-	until, next       time.Duration // when the search ends; when it is due next
+	until, next       time.Duration // end of the search; time of the next search
 }
 
 func (m *Maintenance) watchClocks(ctx context.Context, leading func() bool) error {
@@ -75,7 +74,7 @@ func (m *Maintenance) watchClocks(ctx context.Context, leading func() bool) erro
 	return err
 }
 
-// A search is due after Postgres' clock was set back. A new leader always searches: it cannot know of earlier steps.
+// A search is due after Postgres' clock was set back. A new leader always searches, because it did not observe earlier changes.
 func (w *clockWatch) due(step, asked, received time.Duration) bool {
 	if w.looked == 0 || asked-w.looked > leaderLease {
 		w.until, w.next = max(w.until, received+strandedTime), received
@@ -128,7 +127,7 @@ func (m *Maintenance) moveStranded(ctx context.Context, leading func() bool) (mo
 	return jobs + deliveries, err
 }
 
-// walk calls `part` until it has no more rows. If the last part was full, more rows may be stranded, so walk starts again.
+// walk calls part until no rows are left. If the last call changed `full` rows, walk starts again from the first row.
 func walk[Cursor comparable](leading func() bool, full int, part func(after Cursor) (int, Cursor, error)) (moved int, err error) {
 	var first, after Cursor
 	for leading() {

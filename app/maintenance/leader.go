@@ -13,13 +13,13 @@ import (
 const (
 	leaderLease    = 5 * time.Second
 	leaderInterval = time.Second
-	backlogMemory  = time.Minute // how long the backlog is shown after the leadership was lost
+	backlogMemory  = time.Minute // how long the metrics keep the backlog after the leadership was lost
 )
 
 type leader struct {
 	id job.ID
-	// elect takes or keeps the lease. It takes over another holder's lease only if that lease expired at least `vacant` ago. With a lease of
-	// 0 this process keeps leading, but others may take over at once.
+	// elect takes or keeps the lease. It takes another process's lease only `vacant` after its expiry. If lease is 0, this process keeps
+	// leading, but any other process may take over.
 	elect   func(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error)
 	resign  func(ctx context.Context, holder job.ID) error
 	metrics *app.Metrics
@@ -28,9 +28,9 @@ type leader struct {
 
 	mu      sync.Mutex
 	until   time.Time     // zero while this process does not lead
-	lapse   *time.Timer   // ends the leadership on time, and later hides the backlog
+	lapse   *time.Timer   // ends the leadership when the lease expires; then hides the backlog after backlogMemory
 	leads   chan struct{} // closed while this process leads
-	elected chan struct{} // triggers a count of the backlog
+	elected chan struct{} // receives a value after an election, to count the backlog
 }
 
 func newLeader(elect func(context.Context, job.ID, time.Duration, time.Duration) (bool, error),
@@ -49,11 +49,11 @@ func (l *leader) run(ctx context.Context) {
 	loops.Wait()
 }
 
-// lead keeps trying to get or keep the lease. The lease counts from the time before the request, so this process stops before another one
-// may lead.
+// lead elects a leader every leaderInterval until ctx ends, and then resigns. This process counts its lease from before the request, so
+// it stops before another process leads.
 //
-// If a vital task is blocked, the process asks for a lease of zero duration. It continues its work until an unblocked process takes over.
-// A blocked process takes over only after leaderLease without a leader. It can then do a part of the work.
+// While a vital task is blocked, the process requests a lease of 0: any other may take over. It continues its work until an unblocked
+// process takes over. A blocked process takes over only after leaderLease without a leader. It runs the tasks that still work.
 func (l *leader) lead(ctx context.Context) {
 	for ctx.Err() == nil {
 		asked := time.Now()
@@ -110,7 +110,7 @@ func (l *leader) leading() bool {
 	return time.Now().Before(l.until)
 }
 
-// show exports the backlog in the metrics while this process leads.
+// show sets the backlog metrics if this process leads.
 func (l *leader) show(b job.Backlog) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,7 +121,7 @@ func (l *leader) show(b job.Backlog) {
 
 func (l *leader) setLeading(leads bool, asked time.Time) {
 	until := asked.Add(leaderLease)
-	leads = leads && time.Now().Before(until) // the answer may come too late
+	leads = leads && time.Now().Before(until) // the lease may have expired before the result of the election
 	if !leads {
 		until = time.Time{}
 	}
@@ -159,8 +159,8 @@ func (l *leader) leadUntil(until time.Time) {
 	}
 }
 
-// lapsed ends a leadership that was not renewed in time, even during an election. The last backlog stays visible for a while, because
-// there may be no other process to count it.
+// lapsed ends the leadership when the lease expires. The timer also works while an election hangs. The metrics keep the last backlog for
+// a minute, because nobody else may count it.
 func (l *leader) lapsed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

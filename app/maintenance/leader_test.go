@@ -119,7 +119,6 @@ func TestOnlyTheLeaderWorks(t *testing.T) {
 	})
 }
 
-// A leader that cannot renew its lease must stop before storage lets another process lead. A long round stops when the leadership ends.
 func TestLeaderStopsByItsOwnClock(t *testing.T) {
 	for name, before := range map[string]func(context.Context) error{
 		"storage fails": fails, "storage hangs": hangs,
@@ -149,7 +148,6 @@ func TestLeaderStopsByItsOwnClock(t *testing.T) {
 	}
 }
 
-// A process that was paused during an election gets a late result.
 func TestLateAnswerDoesNotMakeLeader(t *testing.T) {
 	electing(t, func(t *testing.T, e *election) {
 		e.after = takes(leaderLease + time.Second)
@@ -223,7 +221,6 @@ func TestUnblockedProcessCanLeadAgain(t *testing.T) {
 	})
 }
 
-// If every process is blocked, one of them does what it can, without interruption.
 func TestBlockedProcessLeadsIfAllAreBlocked(t *testing.T) {
 	electing(t, func(t *testing.T, e *election) {
 		var o obstacle

@@ -1,5 +1,5 @@
-// Package maintenance repairs the effects of crashes, in the process that holds the leader's lease. It queues due jobs, replaces tasks
-// lost by Redis, releases the jobs of dead workers, publishes outcomes, counts the backlog and writes the history.
+// Package maintenance repairs the effects of crashes, in the process that holds the leader's lease. For example, it queues due jobs,
+// replaces lost tasks and requeues jobs of dead workers.
 package maintenance
 
 import (
@@ -19,15 +19,14 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Queue has the tasks of jobs and deliveries, and the stream of outcomes. Methods that return an error wait for the response.
+// Queue has the tasks of jobs and deliveries, and the stream of outcomes. Methods with an error result wait for Redis.
 type Queue interface {
 	delivery.Queue
-	// Ensure makes sure that each due job has a task that will run, and returns how many were missing.
+	// Ensure enqueues missing tasks of jobs, and returns their number.
 	Ensure(ctx context.Context, tasks []job.Task) (made int, err error)
 	// Mend repairs the queue's keys, such as a key of the wrong type.
 	Mend(ctx context.Context) error
-	// AppendOutcomes appends entries to a stream in order. It returns the ids of the entry before them ("" if there is none) and of the
-	// last one.
+	// AppendOutcomes appends entries to a stream in order. It returns the id of the entry before them, or "", and the id of the last one.
 	AppendOutcomes(ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry) (before, last string, err error)
 	// LastOutcome returns the id of the stream's last entry, or "".
 	LastOutcome(ctx context.Context, stream string) (last string, err error)
@@ -36,7 +35,7 @@ type Queue interface {
 // Intervals of the maintenance.
 const (
 	SchedulerInterval = 200 * time.Millisecond
-	relayInterval     = 500 * time.Millisecond // a deferred job with a lost task still starts within a second
+	relayInterval     = 500 * time.Millisecond // so that a job whose task was lost starts within a second
 	RescuerInterval   = time.Second
 	completerInterval = 3 * time.Second
 	cleanerInterval   = 30 * time.Second
@@ -48,8 +47,8 @@ const (
 	backlogInterval   = 5 * time.Second
 )
 
-// Maintenance runs in every process, but works only in the one that holds the leader's lease. All of its statements check the state of
-// the rows that they change, so two simultaneous leaders do no harm.
+// Maintenance runs in every process, but works only in the one that holds the leader's lease. Each statement checks the state of its
+// rows, so two leaders at once do no harm.
 type Maintenance struct {
 	Deps
 
@@ -57,7 +56,7 @@ type Maintenance struct {
 	rescuer       *rescue.Rescuer
 	relay         *relay
 	clocks        clockWatch
-	completeAfter job.ID // position of the completer; used by its task only
+	completeAfter job.ID // the last batch that completeBatches checked
 }
 
 // Deps are the dependencies of Maintenance.
@@ -67,14 +66,14 @@ type Deps struct {
 	Tasks     Queue
 	Completer *batches.Completer
 	Backoff   job.Backoff
-	Clock     *clock.Clock // Postgres' clock, set before the first round; nil: the machine's
+	Clock     *clock.Clock // synchronized with Postgres before the first round; nil: the machine's clock
 
 	ClientMaxRunning int    // limit of one client's ASSIGNED and RUNNING jobs; 0: none
 	OutcomeStream    string // name of the stream; "": outcomes are not published
 	PublicURL        string // base URL of the problem types in the stream
 
 	Bulk, Erasures, Schedules Round
-	SchedulesDue              func() <-chan struct{} // a receive starts a round of Schedules at once
+	SchedulesDue              func() <-chan struct{} // a value starts a round of Schedules at once
 
 	Metrics *app.Metrics
 	Tracer  trace.Tracer // nil: rescues are not traced

@@ -14,18 +14,18 @@ const streamLength = 1_000_000
 
 const (
 	publisherBatch = 500
-	// publishedKept is how long a published outcome is kept, because a Redis server that dies may lose its latest entries.
+	// publishedKept is how long Postgres keeps a published outcome. Redis may lose its latest entries.
 	publishedKept   = time.Minute
 	removalInterval = 10 * time.Second
-	// unknownEntry stands for the stream's last entry while that is unknown. It differs from every id.
+	// unknownEntry means that the last entry of the stream is unknown. No id is equal to it.
 	unknownEntry = "unknown"
 )
 
-// publisher appends the outcome document of every attempt to a stream, at least once (section 8). It marks an outcome as published only
-// after the stream has it. It deletes the outcome only if the stream still has it a minute later.
+// publisher appends the document of each ended attempt to a Redis stream, at least once (section 8). It marks an outcome as published
+// after the append succeeded. It deletes an outcome from Postgres a minute later, if the stream lost nothing.
 //
-// If the stream does not end with the entry that this process appended last, the publisher appends the stored outcomes again. Then Redis
-// has lost data, or another process was the leader in between.
+// The publisher compares the stream's last entry with its own last entry. If they differ, it appends all stored outcomes again. They
+// differ if Redis lost data, or another process was the leader meanwhile.
 type publisher struct {
 	stream    string
 	publicURL string
@@ -92,8 +92,7 @@ func (p *publisher) repair(ctx context.Context, last string) error {
 	return nil
 }
 
-// remove deletes outcomes that were published at least publishedKept before `asked`. The stream was read at `asked` and still had these
-// outcomes. While Redis is down, all outcomes are kept.
+// remove deletes outcomes that were published at least publishedKept before `asked`. At that time the stream still contained them.
 func (p *publisher) remove(ctx context.Context, asked time.Time) error {
 	if asked.Sub(p.removed) < removalInterval {
 		return nil
@@ -105,7 +104,7 @@ func (p *publisher) remove(ctx context.Context, asked time.Time) error {
 	return nil
 }
 
-// publish drops outcomes that cannot be rendered, so that they do not block the others.
+// publish appends outcomes to the stream. It drops outcomes that cannot be encoded.
 func (p *publisher) publish(ctx context.Context, messages []job.OutcomeMessage) error {
 	links := job.Links{PublicURL: p.publicURL, Absolute: true, Language: job.Languages[0]} // readers of the stream cannot negotiate a language
 	entries := make([]job.StreamEntry, 0, len(messages))
@@ -134,7 +133,7 @@ func (p *publisher) publish(ctx context.Context, messages []job.OutcomeMessage) 
 	return nil
 }
 
-// Nothing more is published until mark succeeds. Otherwise failing storage would fill the stream with duplicates.
+// Each round calls mark before it publishes more: failing storage would otherwise cause many duplicates.
 func (p *publisher) mark(ctx context.Context) error {
 	if len(p.appended) == 0 {
 		return nil

@@ -42,7 +42,7 @@ func TestRoundPublishesManyPages(t *testing.T) {
 func TestOutcomesArePublishedAtLeastOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		trouble func(*world) (end func())
-		during  int // entries after three rounds during the failure
+		during  int // number of entries after three failed rounds
 		after   int
 	}{
 		"stream fails": {func(w *world) func() {
@@ -74,7 +74,6 @@ func TestOutcomesArePublishedAtLeastOnce(t *testing.T) {
 	}
 }
 
-// When the stream's server dies, it may lose its latest entries, and be down for long.
 func TestStreamIsRepairedAfterDataLoss(t *testing.T) {
 	w := newWorld(t)
 	p := w.m.newPublisher()
@@ -101,8 +100,6 @@ func TestStreamIsRepairedAfterDataLoss(t *testing.T) {
 	require.Zero(t, w.unpublished())
 }
 
-// A previous leader may have died before it repaired the stream. Lost entries are published again even if the emptied stream already has
-// other entries.
 func TestNextLeaderRepairsStream(t *testing.T) {
 	w := newWorld(t)
 	w.outcomes(1)

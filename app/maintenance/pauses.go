@@ -13,7 +13,7 @@ import (
 const (
 	pauseInterval = 500 * time.Millisecond
 	pauseBatch    = 1000
-	// After the pauses change, claims may still use the earlier pauses for pauseOverlap.
+	// After a change, workers may still use the old pauses for pauseOverlap.
 	pauseOverlap = 5 * time.Second
 	// pauseSweepEvery is the time between periodic sweeps, in case a change was missed.
 	pauseSweepEvery = 30 * time.Second

@@ -12,26 +12,25 @@ import (
 
 const (
 	relayBatch = 500
-	// relayMinAge excludes younger jobs: the process that stored them is about to enqueue them.
+	// Jobs younger than relayMinAge are skipped: the process that stored them enqueues them.
 	relayMinAge = time.Second
-	// Every furtherEvery rounds, the relay checks a batch behind the oldest jobs.
+	// Every furtherEvery rounds, the relay also checks jobs after the oldest batch.
 	furtherEvery = 10
 )
 
 // relay enqueues jobs with lost tasks again. Postgres knows which jobs wait; Redis may lose any of their tasks.
 //
-// Each round checks the oldest due, unclaimed jobs. If all of them have tasks, the round ends. A missing task behind the oldest jobs is
-// found later, in time before a worker needs it. If a task is missing, Redis may have lost all data, and the relay continues with the
-// next batch immediately.
+// Each round checks the oldest due, unclaimed jobs. Lost tasks of later jobs are found before their turn comes. If a task is missing,
+// Redis may have lost all tasks, so the next batch is checked at once.
 //
-// The oldest jobs may be of a kind that no worker can run now. So the relay also walks slowly over the jobs behind them.
+// It may be that no worker can run the oldest jobs. So the relay also checks later jobs, a batch per furtherEvery rounds.
 type relay struct {
 	store   *repo.Store
 	queue   Queue
 	metrics *app.Metrics
 	clock   *clock.Clock
 
-	rounds  int // rounds since the last call that looked behind the oldest jobs
+	rounds  int // rounds since the last check of later jobs
 	further job.QueueCursor
 }
 
@@ -57,7 +56,7 @@ func (r *relay) round(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// After a test bed has moved the clock, there is no minimum age: the clock may stand still.
+// On a test clock that stands still, jobs would never reach the minimum age.
 func (r *relay) minAge() time.Duration {
 	if r.clock.Moved() {
 		return 0
@@ -65,7 +64,7 @@ func (r *relay) minAge() time.Duration {
 	return relayMinAge
 }
 
-// lookFurther checks a batch behind the oldest jobs. Each call continues where the previous one ended.
+// lookFurther checks a batch of jobs after the oldest batch. Each call continues where the previous one ended.
 func (r *relay) lookFurther(ctx context.Context, oldest job.QueueCursor, age time.Duration) error {
 	if r.rounds++; r.rounds < furtherEvery {
 		return nil

@@ -45,7 +45,6 @@ func TestRelayEnqueuesTheOldestFirst(t *testing.T) {
 	require.Equal(t, n+2, w.repaired("relay"))
 }
 
-// The oldest jobs may wait for long although they have tasks. Lost tasks behind them are still replaced.
 func TestRelayLooksBehindTheOldest(t *testing.T) {
 	w := newWorld(t)
 	ids := w.backlog(3*relayBatch + 1)
@@ -59,8 +58,6 @@ func TestRelayLooksBehindTheOldest(t *testing.T) {
 	}
 }
 
-// The relay leaves young jobs to the process that stored them, which is about to enqueue them. There is no minimum age once a test bed
-// has moved the clock, because the clock may stand still.
 func TestRelayLeavesYoungJobs(t *testing.T) {
 	t.Parallel()
 	r := relay{clock: clock.New()}

@@ -19,7 +19,7 @@ const (
 	historyInterval = 10 * time.Second
 
 	throttleInterval     = 250 * time.Millisecond
-	throttleIntervalIdle = 5 * time.Second // without a limit; jobs may still wait because of a limit that was removed
+	throttleIntervalIdle = 5 * time.Second // used without a limit; jobs may still wait because of an earlier limit
 	throttleBatch        = 1000
 )
 
@@ -36,8 +36,8 @@ func (m *Maintenance) rescue(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// completeBatches completes batches if the process that ended their last job died before it completed them. A round checks some of the
-// open batches. The next round checks the following ones.
+// completeBatches completes batches that stayed open after the process of their last job died. Each round continues after the last batch
+// that the previous round checked.
 func (m *Maintenance) completeBatches(ctx context.Context, leading func() bool) error {
 	ready, last, err := m.Store.ReadyBatches(ctx, m.completeAfter, completerLook)
 	if err != nil {
@@ -57,7 +57,7 @@ func (m *Maintenance) completeBatches(ctx context.Context, leading func() bool) 
 	return nil
 }
 
-// clean rests after each batch for as long as the batch took, because there may be millions of rows and nothing waits for their removal.
+// After each batch, clean pauses for the batch's duration: removals are not urgent.
 func (m *Maintenance) clean(ctx context.Context, leading func() bool) error {
 	for leading() {
 		began := time.Now()
@@ -77,8 +77,8 @@ func (m *Maintenance) countBacklog(ctx context.Context, _ func() bool) error {
 	return err
 }
 
-// writeHistory writes the missing buckets of the history, latest first. A bucket that takes too long ends the round, so that a slow
-// Postgres is not loaded further. The bucket is retried after the younger buckets.
+// writeHistory writes the missing buckets of the history, latest first. A bucket that fails ends the round, to spare a slow Postgres. The
+// next round starts again with the latest missing bucket.
 func (m *Maintenance) writeHistory(ctx context.Context, leading func() bool) error {
 	missing, err := m.Store.MissingHistory(ctx)
 	if err != nil {
@@ -106,8 +106,8 @@ func (m *Maintenance) throttleInterval() time.Duration {
 	return throttleInterval
 }
 
-// resumeThrottled enqueues jobs that waited for other jobs of their client, as many as the limit allows. If the limit was removed, it
-// enqueues all of them.
+// resumeThrottled enqueues jobs that waited because of their client's limit. It enqueues as many as the limit allows. If the limit was
+// removed, it enqueues all of them.
 func (m *Maintenance) resumeThrottled(ctx context.Context, leading func() bool) error {
 	most := m.ClientMaxRunning
 	if most == 0 {

@@ -46,7 +46,6 @@ func (q *firstPublish) Publish(n job.Notification) {
 	q.fakeQueue.Publish(n)
 }
 
-// Several statements queue jobs that are due in the same second. All of them are queued before the first is published.
 func TestManyDueJobsAreQueuedBeforeTheyArePublished(t *testing.T) {
 	const due = (schedulerLanes + 1) * schedulerBatch
 	w := newWorld(t)
@@ -90,7 +89,6 @@ func TestJobsOfDeadWorkersAreReleased(t *testing.T) {
 	}
 }
 
-// A job that loses several workers waits longer each time. Jobs that cannot be released do not delay the others.
 func TestReleasedJobsBackOff(t *testing.T) {
 	for refused, want := range map[string][]int{
 		"INSERT ON reports": {3, 0, 0, 2},
@@ -118,8 +116,6 @@ func TestReleasedJobsBackOff(t *testing.T) {
 	}
 }
 
-// The leader completes a batch if the process that ended its last job has died. Each round continues after the batches that the previous
-// round checked. After the last open batch, it starts over.
 func TestMaintenanceCompletesBatches(t *testing.T) {
 	w := newWorld(t)
 	batch := func(id job.ID, open bool) {
@@ -161,7 +157,6 @@ func TestCleaningContinuesWhileThereIsMore(t *testing.T) {
 	require.Zero(t, w.count("jobs"))
 }
 
-// One round writes all missing buckets. If storage refuses a bucket, the round ends, and the next one starts with the latest.
 func TestTheLeaderWritesTheHistory(t *testing.T) {
 	w := newWorld(t)
 	missing := len(apptest.Must(w.store.MissingHistory(t.Context()))(t))
@@ -235,8 +230,6 @@ func TestStrandedRowsAreMoved(t *testing.T) {
 	require.Equal(t, 3, w.repaired(app.RepairStranded))
 }
 
-// Paused jobs are checked periodically. After the pauses change, they are checked in each round, while claims may still use the earlier
-// pauses.
 func TestPausedJobsAreCheckedAfterAChange(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -12,11 +12,12 @@ import (
 )
 
 const (
-	schedulerBatch = 2000 // jobs queued per statement, which then takes 0.1 s
-	// schedulerLanes is the number of parallel statements if one is not enough. It leaves connections and cores to submissions.
+	schedulerBatch = 2000 // jobs per statement; 2000 take 0.1 s
+	// schedulerLanes statements run in parallel if one statement does not queue all due jobs. More would take connections and cores from
+	// submissions.
 	schedulerLanes = 2
-	// schedulerUnpublished is how many batches a lane queues before they are published. Publishing earlier would delay jobs that are also
-	// due. Publishing later would use more memory.
+	// A lane queues up to schedulerUnpublished batches before their events are published. Publishing earlier would delay jobs that are
+	// also due. Publishing later would use more memory.
 	schedulerUnpublished = 25
 )
 
@@ -41,8 +42,8 @@ func (m *Maintenance) schedule(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// Schedule submits the jobs of due schedules, and queues all due jobs except those that another process is queueing. Any process may call
-// it, not only the leader.
+// Schedule submits the jobs of due schedules, and queues due jobs. It skips jobs locked by another process. Any process may call it, not
+// only the leader.
 func (m *Maintenance) Schedule(ctx context.Context) error {
 	always := func() bool { return true }
 	if err := m.Schedules(ctx, always); err != nil {
@@ -51,7 +52,7 @@ func (m *Maintenance) Schedule(ctx context.Context) error {
 	return m.schedule(ctx, always)
 }
 
-// queueDue queues jobs, and returns them in batches even if it fails. `more` reports whether some may be left.
+// queueDue queues due jobs. It returns them also together with an error. more is true if further jobs may be due.
 func (m *Maintenance) queueDue(ctx context.Context, leading func() bool) (due [][]job.Job, more bool, err error) {
 	var mu sync.Mutex // guards due
 	queue := func() (full bool, err error) {

@@ -12,19 +12,19 @@ import (
 // blockedAfter is how long a vital task may fail or hang before the process gives up the leadership.
 const blockedAfter = 5 * time.Second
 
-// Round is one run of a task that repeats. It calls `leading` before each part of its work, and returns if `leading` returns false.
+// Round is one run of a task that repeats. It calls leading before each part of its work, and returns if the result is false.
 type Round func(ctx context.Context, leading func() bool) error
 
 type task struct {
 	name     string
 	interval time.Duration
-	wake     func() <-chan struct{} // a receive starts a round at once; may be nil
-	vital    bool                   // jobs or deliveries stop without it: a process that cannot run it should not lead
+	wake     func() <-chan struct{} // returns a channel; a value starts a round at once; may be nil
+	vital    bool                   // without this task, jobs or deliveries stop
 	run      Round
 
 	mu      sync.Mutex
 	sign    time.Time // last sign of progress in the current round; zero between rounds
-	failing time.Time // since when rounds have failed: the last progress before the first failure; zero after a success
+	failing time.Time // last progress before the first of the failed rounds; zero after a success
 	blocked bool
 }
 
@@ -53,7 +53,7 @@ func (t *task) ended(err error) {
 	t.sign = time.Time{}
 }
 
-// tries reports whether the task runs without the leadership, to find out whether the process could lead again.
+// tries reports whether the task runs without leadership, to test whether it works again.
 func (t *task) tries() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,7 +70,7 @@ func (t *task) judge(now time.Time) (blocked, changed bool) {
 	return blocked, changed
 }
 
-// After a failed round, repeat also tries a vital task without the leadership.
+// repeat runs the task's rounds while this process leads. It also runs a failing vital task otherwise.
 func (l *leader) repeat(ctx context.Context, t *task) {
 	for wake := t.waking(); l.awaitLead(ctx, t) && app.Rest(ctx, t.interval, wake); {
 		wake = t.waking() // taken before the round, so that an event during the round starts the next one
@@ -91,9 +91,8 @@ func (l *leader) repeat(ctx context.Context, t *task) {
 	}
 }
 
-// leadingIn returns the function that a round calls before each part of its work. Calls after the first show that the round makes
-// progress. Without the leadership, a round does only one part. This is safe because all statements check the state of the rows that they
-// change.
+// leadingIn returns the function that a round calls before each part of its work. Each call except the first is a sign of progress.
+// Without the leadership, a round does only one part. This is safe because all statements check the state of the rows that they change.
 func (l *leader) leadingIn(t *task) func() bool {
 	var asked atomic.Bool
 	return func() bool {
@@ -105,7 +104,7 @@ func (l *leader) leadingIn(t *task) func() bool {
 	}
 }
 
-// awaitLead returns false if ctx ends.
+// awaitLead waits until this process leads or the task may be tried. It returns false if ctx ends.
 func (l *leader) awaitLead(ctx context.Context, t *task) bool {
 	if t.tries() {
 		return ctx.Err() == nil

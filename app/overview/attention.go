@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	jobLate      = time.Minute // a job is late after this time past its due time
+	jobLate      = time.Minute // a job that waits longer after its due time is late
 	deliveryLate = 5 * time.Minute
-	failedShare  = 0.2 // share of ended jobs that counts as many failures
-	fewestEnded  = 5   // with fewer ended jobs, failures are not reported
+	failedShare  = 0.2 // if a larger share of the ended jobs failed, this is reported
+	fewestEnded  = 5   // with fewer ended jobs, attention does not report failures
 )
 
 func manyFailed(e admin.Ends) bool {
@@ -40,8 +40,8 @@ func (f *findings) addWebhooks(now admin.Situation) {
 	}
 }
 
-// attention returns what an operator should look at, most urgent first. `failures` has the groups of recent failures, largest first; it
-// may be empty.
+// attention returns what an operator should look at, most urgent first. failures are the groups of recent failures, largest first, or
+// empty.
 func attention(now admin.Situation, recent admin.Ends, failures []admin.FailureGroup) []admin.Attention {
 	found := findings{}
 	if now.LeaderGone {

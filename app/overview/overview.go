@@ -19,8 +19,7 @@ const (
 	recentBack = 15 * time.Minute
 )
 
-// Overview reads the service's state with the history of a window, which must be 15m, 1h or 24h. Each query takes limited time, however
-// much is stored.
+// Overview reads the service's state with the history of a window, which must be 15m, 1h or 24h. Each query has a bounded duration.
 func (s Service) Overview(ctx context.Context, w admin.Window) (*admin.Overview, error) {
 	_, step := w.Span()
 	if step == 0 {
@@ -44,7 +43,7 @@ func (s Service) Overview(ctx context.Context, w admin.Window) (*admin.Overview,
 		return nil, err
 	}
 	var failures admin.Bounded[admin.FailureGroup]
-	if manyFailed(recent) { // grouping reads the failures one by one, so do it only if it is shown
+	if manyFailed(recent) { // grouping is slow, so do it only if attention shows its result
 		from := time.Time(now.AsOf).Add(-recentBack)
 		if failures, err = read.Failures(ctx, admin.Range{From: &from}); err != nil {
 			return nil, err
