@@ -42,8 +42,7 @@ func DescribeKey(span trace.Span, client job.ID, keyID string) {
 	}
 }
 
-// EndSpan ends a span with its job and the job's current state, if known. Only failures of the service fail the span: an invalid request
-// is a normal result.
+// EndSpan ends a span, and adds the job's id and state if they are not empty. Errors of the client do not mark the span as failed.
 func EndSpan(span trace.Span, id job.ID, state job.State, err error) {
 	if !span.IsRecording() {
 		return
@@ -64,10 +63,10 @@ func EndSpan(span trace.Span, id job.ID, state job.State, err error) {
 	telemetry.End(span, err)
 }
 
-// Enqueue enqueues a task that continues the span of ctx, see TracedTask.
+// Enqueue enqueues TracedTask(ctx, t).
 func Enqueue(ctx context.Context, q Queue, t job.Task) { q.Enqueue(TracedTask(ctx, t)) }
 
-// TracedTask returns the task with the span of ctx. Without a span in ctx, the task keeps its own.
+// TracedTask sets the task's TraceParent to the span of ctx, if there is one.
 func TracedTask(ctx context.Context, t job.Task) job.Task {
 	if here := telemetry.Traceparent(ctx); here != "" {
 		t.TraceParent = here

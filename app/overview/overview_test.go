@@ -42,7 +42,7 @@ func TestOverview(t *testing.T) {
 		_, err = store.Start(t.Context(), c.ClaimID)
 		require.NoError(t, err)
 		if i == 0 {
-			continue // it stays RUNNING
+			continue // this job stays RUNNING
 		}
 		failure := job.NewFailure(job.FailedImmediately, 1, job.Backoff{})
 		_, err = store.Finish(t.Context(), job.Finish{ClaimID: c.ClaimID, State: job.Failed, Failure: failure, Exhausted: true})
@@ -82,7 +82,7 @@ func TestWhatAsksForAttention(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change           func(s *signs)
-		code, href, text string // part of the shown text; if `code` is empty, no attention is expected
+		code, href, text string // text: part of the shown text; an empty code expects no attention
 	}{
 		"healthy service":              {func(*signs) {}, "", "", ""},
 		"no leader":                    {func(s *signs) { s.LeaderGone = true }, "no_leader", "#/system", ""},

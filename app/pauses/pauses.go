@@ -1,5 +1,5 @@
-// Package pauses has the use cases for pausing and resuming work. Its Watch caches the current pauses. A claim of a job does not use this
-// cache. Its statement reads the pauses itself.
+// Package pauses has the use cases for pausing and resuming work. Its Watch caches the current pauses. Claims do not use the cache: their
+// SQL reads the pauses.
 package pauses
 
 import (
@@ -22,7 +22,7 @@ type Service struct {
 // New returns a Service.
 func New(store *repo.Store, log *slog.Logger) *Service { return &Service{store, log} }
 
-// Pause stores p. If the same pause already exists, it returns that one, and `added` is false.
+// Pause stores p. If an equal pause exists, Pause returns it, and added is false.
 func (s *Service) Pause(ctx context.Context, p job.Pause) (stored job.Pause, added bool, err error) {
 	p.ID = app.NewID()
 	stored, added, err = s.Store.AddPause(ctx, p)
@@ -46,24 +46,24 @@ func (s *Service) logPause(ctx context.Context, message, action string, p job.Pa
 		"mode", string(p.Mode), "operator", p.Operator, "reason", p.Reason)
 }
 
-// watchInterval limits how late a process learns of a change.
+// A process learns of a change after watchInterval at most.
 const watchInterval = 500 * time.Millisecond
 
-// Watch reads the pauses periodically. While Postgres is down, it keeps the latest pauses: no work is started or accepted then anyway.
+// Watch reads the pauses periodically. While Postgres is down, it keeps the last pauses. No work can start then.
 type Watch struct {
 	store *repo.Store
 
 	mu    sync.Mutex
 	known job.Pauses
 
-	calling   sync.Mutex // held during calls of followers, so that none gets older pauses after newer ones
+	calling   sync.Mutex // locked while followers are called, so that they get the pauses in order
 	followers []func(job.Pauses)
 }
 
-// NewWatch returns a Watch; Run keeps it current.
+// NewWatch returns a Watch. Run reads the pauses.
 func NewWatch(store *repo.Store) *Watch { return &Watch{store: store} }
 
-// Now returns the latest pauses, or nil for a nil Watch.
+// Now returns the pauses of the last read. A nil Watch has none.
 func (w *Watch) Now() job.Pauses {
 	if w == nil {
 		return nil

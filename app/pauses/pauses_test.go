@@ -38,7 +38,6 @@ func TestWatch(t *testing.T) {
 	require.Nil(t, (*Watch)(nil).Now())
 }
 
-// A slow follower, for example one that waits for Redis, does not block Now.
 func TestSlowFollowerDoesNotBlock(t *testing.T) {
 	t.Parallel()
 	store := repotest.OpenURL(t, repotest.URL(t))

@@ -18,9 +18,8 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Rescuer releases jobs whose holder is gone: ASSIGNED jobs return to the queue, RUNNING ones fail and are retryable (section 14). The
-// rescuer does not know which jobs have a callback, so it looks for deliveries of every job. This is cheap enough, because rescues are
-// rare.
+// Rescuer releases jobs that their worker no longer runs. ASSIGNED jobs are queued again, and RUNNING jobs fail (section 14). It does not
+// know which jobs have a callback, so it announces every job to the deliveries. Rescues are rare, so this is cheap.
 type Rescuer struct {
 	Store     *repo.Store
 	Queue     app.Queue
@@ -29,10 +28,10 @@ type Rescuer struct {
 	Metrics   *app.Metrics
 	Tracer    trace.Tracer
 	Log       *slog.Logger
-	OfDead    bool // whether the leases of the workers have ended; false if a live worker gives jobs back
+	OfDead    bool // true if the workers' leases have expired; false if a live worker returns jobs
 }
 
-// rescueConcurrency is how many jobs are failed concurrently, so that they share statements.
+// rescueConcurrency jobs fail at the same time, so that one statement can store many of them.
 const rescueConcurrency = 64
 
 // GiveBack releases as many jobs as it can, logs the others, and returns the first error.
@@ -53,8 +52,8 @@ func (r *Rescuer) GiveBack(ctx context.Context, held []job.Held) error {
 	return group.Wait()
 }
 
-// wait returns the delay before a job can be claimed again: 0 after its first lost worker, then a backoff. Without a backoff, a job
-// that crashes workers would crash them all quickly.
+// wait returns how long a job waits before the next claim: 0 at first, then a backoff. Otherwise a job that crashes its worker would soon
+// crash all workers.
 func (r *Rescuer) wait(h job.Held) time.Duration {
 	if h.LeaseExpiries == 0 {
 		return 0
@@ -81,7 +80,7 @@ func (r *Rescuer) requeue(ctx context.Context, claimed []job.Held) error {
 	return nil
 }
 
-// Each requeue gets its own span, because the statement was for many jobs.
+// One statement requeued many jobs, so each job gets a separate span afterwards.
 func (r *Rescuer) reportRequeued(ctx context.Context, h job.Held, t job.Task, began time.Time) {
 	ctx, span := r.begin(ctx, h, trace.WithTimestamp(began))
 	defer app.EndSpan(span, h.JobID, job.Queued, nil)
@@ -113,7 +112,7 @@ func (r *Rescuer) fail(ctx context.Context, h job.Held) (err error) {
 	f := h.Fail(job.WorkerLost, r.Backoff, rand.Float64())
 	done, err := r.Store.Finish(ctx, f)
 	if errors.Is(err, job.ErrStale) {
-		return nil // the job has ended or was released meanwhile
+		return nil // the job ended or was released in the meantime
 	}
 	if err != nil {
 		r.Log.WarnContext(ctx, "cannot record that a job of a lost worker failed", "action", "fail", "request_id", h.RequestID,

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maximum schedules of a transaction, and maximum bytes of the jobs that it submits
+	// limits of a transaction: schedules, and bytes of the submitted jobs
 	schedulesAtOnce = 100
 	bytesAtOnce     = 8 << 20
 	deferWait       = time.Minute
@@ -27,7 +27,7 @@ type Runner struct {
 	log     *slog.Logger
 	wake    chan struct{}
 
-	mu    sync.Mutex // held during a round, because a request that moves a test bed's clock runs rounds, too
+	mu    sync.Mutex // locked during a round: in a test bed, a request can also run a round
 	timer *time.Timer
 }
 
@@ -36,10 +36,10 @@ func NewRunner(store *repo.Store, jobs *jobs.Service, m *app.Metrics, log *slog.
 	return &Runner{store: store, jobs: jobs, metrics: m, log: log, wake: make(chan struct{}, 1)}
 }
 
-// Due signals that the next round should start early.
+// Due returns a channel that receives a value at the next due time.
 func (r *Runner) Due() <-chan struct{} { return r.wake }
 
-// Round runs everything that is due and sets a timer for the next due time. Without schedules it costs one index lookup.
+// Round runs everything that is due and sets a timer for the next due time.
 func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +149,8 @@ func (r *Runner) record(ctx context.Context, w *stepper) {
 	}
 }
 
-// single advances schedules one by one, so that a step that cannot be stored does not block the others. A failed step is retried later.
+// single runs the due schedules in separate transactions, so that one failure does not block others. A schedule that fails is retried
+// after deferWait.
 func (r *Runner) single(ctx context.Context, due []job.DueSchedule) (advanced bool, err error) {
 	for _, s := range due {
 		one := []job.DueSchedule{s}

@@ -1,5 +1,5 @@
-// Package schedules submits jobs by timetables. The Service creates, changes and triggers schedules. The Runner, in the leader process,
-// submits the jobs that are due, in the same way as app/jobs submits single jobs.
+// Package schedules submits jobs by timetables. The Service creates, changes and triggers schedules. The Runner in the leader process
+// submits due jobs through app/jobs.
 package schedules
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Service has the use cases of schedules. The embedded Store reads them; the zero client id means all clients.
+// Service has the use cases of schedules. The embedded Store reads schedules. There, the zero client id means all clients.
 type Service struct {
 	*repo.Store
 	jobs *jobs.Service
@@ -31,7 +31,7 @@ func New(store *repo.Store, jobs *jobs.Service, most int, log *slog.Logger) *Ser
 // Create stores a schedule.
 func (s *Service) Create(ctx context.Context, r job.ScheduleRequest) (*job.Schedule, error) {
 	violations := r.Violations
-	if len(violations) == 0 { // the other checks need a readable request
+	if len(violations) == 0 { // the other checks need a request that was decoded without errors
 		found, err := s.checkJob(ctx, r.Job)
 		if err != nil {
 			return nil, err
@@ -82,8 +82,7 @@ func checkTimes(s *job.Schedule) (violations []job.Violation) {
 var errNever = job.Invalid(job.Violation{Pointer: "", Detail: "The schedule would never run: cron matches no time in the next " +
 	"five years, or none before end_at."})
 
-// beginFrom sets the next due time of a schedule that is new, changed or resumed. A due time that already has a job is not due again,
-// even if the clock was set back.
+// beginFrom sets the first due time after now. It never repeats a due time that already has a job, even if the clock went back.
 func beginFrom(s *job.Schedule, now time.Time) error {
 	times, err := timetable.New(s.Timetable, s.Anchor())
 	if err != nil {
@@ -109,7 +108,7 @@ func beginFrom(s *job.Schedule, now time.Time) error {
 	return nil
 }
 
-// Change changes a schedule of the client. If the timetable changes, the next due time is computed anew from now.
+// Change changes a schedule of the client. A new timetable starts now.
 func (s *Service) Change(ctx context.Context, client, id job.ID, p job.SchedulePatch) (*job.Schedule, error) {
 	violations := p.Violations
 	if p.Job != nil && len(violations) == 0 {
@@ -146,7 +145,7 @@ func (s *Service) SetPaused(ctx context.Context, client, id job.ID, paused bool)
 		}
 		sched.Paused = paused
 		err := beginFrom(sched, now)
-		if errors.Is(err, errNever) { // the schedule has ended meanwhile
+		if errors.Is(err, errNever) { // no due time is left
 			err = nil
 			if sched.Pending != nil {
 				sched.LookAt = &now
@@ -175,8 +174,8 @@ func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
 	return err
 }
 
-// Trigger submits a job of a schedule immediately, even if it is paused. It does not change the due times. For the overlap
-// policy, the next due time counts this job as an earlier run.
+// Trigger submits a job of a schedule now, even if the schedule is paused. It does not change the due times. Until this job ends, the
+// overlap policy treats it as an earlier run.
 func (s *Service) Trigger(ctx context.Context, client, id job.ID, now time.Time, requestID string) (*job.Job, error) {
 	sched, err := s.Store.Schedule(ctx, client, id)
 	if err != nil {

@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// A step of a schedule submits a limited number of jobs and bytes, so that other schedules get a turn.
+	// Limits of one step of a schedule, so that other schedules are not delayed.
 	runsAtOnce  = 100
 	bytesOfStep = 1 << 20
-	// ordinaryBytes is the size of a job without its params.
+	// ordinaryBytes is the assumed size of a job without params.
 	ordinaryBytes = 4 << 10
-	// pendingInterval is how often a pending run checks whether the earlier run has ended.
+	// While a run waits for the previous one, it is checked every pendingInterval.
 	pendingInterval = time.Second
 	retryInterval   = time.Second
-	// maxMissed limits the count of missed due times: a gap may last years, with a due time each second.
+	// maxMissed limits the counting of missed due times: there can be one per second for years.
 	maxMissed = 10_000
 )
 
 type prepare func(due time.Time) (jobs.Run, error)
 
-// stepper decides, in order, what happens at each due time of a schedule up to now. A due time is run, missed, skipped or pending.
+// stepper processes the due times of a schedule up to now, in order. Each due time becomes run, missed, skipped or pending.
 type stepper struct {
 	s       job.DueSchedule
 	times   *timetable.Times
@@ -44,7 +44,7 @@ func newStepper(s job.DueSchedule, prepare prepare) (*stepper, error) {
 		step: job.ScheduleStep{ID: s.ID, Version: s.Version, ScheduleProgress: s.ScheduleProgress}}, nil
 }
 
-// begin returns when the run for a due time starts: at the due time plus a jitter, which depends on the schedule's id and the due time.
+// begin returns the due time plus a jitter. The jitter depends on the schedule's id and the due time.
 func begin(s *job.Schedule, due time.Time) time.Time {
 	if s.Jitter < time.Millisecond {
 		return due
@@ -59,7 +59,7 @@ func (w *stepper) passed(due *time.Time) bool {
 	return due != nil && !begin(&w.s.Schedule, *due).After(w.s.Now)
 }
 
-// jumped reports whether a test bed's clock jumped over a due time. The run is then on time, not late.
+// jumped reports whether a test bed's clock jumped over a due time. Such a run counts as on time.
 func (w *stepper) jumped(due time.Time) bool { return w.s.Jumped != nil && !due.After(*w.s.Jumped) }
 
 func (w *stepper) after(due time.Time) *time.Time {
@@ -75,7 +75,7 @@ func (w *stepper) do() {
 	if p.Pending != nil && !w.s.Busy {
 		w.runPending()
 	}
-	if p.Retrying { // a refused run is retried until the next due time
+	if p.Retrying { // after the next due time, a refused run counts as missed
 		if next := w.after(*p.DueAt); w.passed(next) {
 			p.Missed++
 			p.DueAt, p.Retrying = next, false
@@ -98,10 +98,10 @@ func (w *stepper) do() {
 
 func bytesOf(s *job.Schedule) int { return ordinaryBytes + len(s.Job.Params) }
 
-// catchUp skips the late due times. It returns the due times that the catch-up policy still runs.
+// catchUp skips late due times, unless the catch-up policy runs them. It returns the due times to run.
 func (w *stepper) catchUp() (chosen []time.Time) {
 	p := &w.step.ScheduleProgress
-	late := w.s.Now.Add(-job.ScheduleOnTime - w.s.Jitter - time.Nanosecond) // due times up to here are late
+	late := w.s.Now.Add(-job.ScheduleOnTime - w.s.Jitter - time.Nanosecond) // due times until this time are late
 	if p.DueAt.After(late) || w.jumped(*p.DueAt) {
 		return nil
 	}

@@ -30,7 +30,7 @@ func minutely(opts ...func(*job.DueSchedule)) job.DueSchedule {
 	return s
 }
 
-// `at` is the time since noon. step also returns the due times of the runs, in seconds since noon.
+// `at` is the time since noon. step returns the step and the due times of its runs, in seconds since noon.
 func step(t *testing.T, s job.DueSchedule, at time.Duration, refuse ...error) (job.ScheduleStep, []float64) {
 	t.Helper()
 	s.Now = noon.Add(at)
@@ -154,7 +154,6 @@ func TestStepOverlap(t *testing.T) {
 
 var errFull = job.Errorf(job.CodeQueueFull, "The server holds its maximum number of jobs.")
 
-// A refused run is retried until the next due time, and then counts as missed.
 func TestStepRefused(t *testing.T) {
 	t.Parallel()
 	s := minutely()
@@ -190,7 +189,6 @@ func TestStepRefused(t *testing.T) {
 	require.NotContains(t, p.LastError.Detail, "secret")
 }
 
-// The jitter of a due time is always the same. The job's scheduled_for is the due time without the jitter.
 func TestStepJitter(t *testing.T) {
 	t.Parallel()
 	seen := map[time.Duration]bool{}

@@ -13,16 +13,16 @@ import (
 // Clock moves the clock of the whole service.
 type Clock struct {
 	Store *repo.Store
-	// Schedule queues all due jobs except those that another process is queueing.
+	// Schedule queues all due jobs. It skips jobs locked by another process.
 	Schedule func(ctx context.Context) error
 }
 
-// ClockState reads the clock, and adjusts this process to it.
+// ClockState reads the test bed's clock, and sets this process's clock to it.
 func (c *Clock) ClockState(ctx context.Context) (testbed.ClockState, error) {
 	return c.Store.ReadClockMove(ctx)
 }
 
-// MoveClock moves the clock. When it returns, the jobs that have become due are QUEUED. After a storage error the clock may have been
+// MoveClock moves the clock. When it returns, the jobs that have become due are QUEUED. After an error the clock may or may not have
 // moved.
 func (c *Clock) MoveClock(ctx context.Context, m testbed.ClockMove) (testbed.ClockState, error) {
 	state, finish, err := c.Store.MoveClock(ctx, m.From)

@@ -25,8 +25,8 @@ type Deliveries struct {
 	Log    *slog.Logger
 }
 
-// Send makes a delivery attempt, and returns its result. Extra requests, which some faults cause, do not change the result; they are only
-// recorded in the job's session. A fault that cannot be looked up or recorded is not applied.
+// Send makes a delivery attempt, and returns its result. Some faults cause extra requests. These are recorded, but do not change the
+// result. If storage fails, the delivery is sent without a fault.
 func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 	scope, e, err := d.Bed.deliveryFault(ctx, &p)
 	if err != nil {
@@ -45,14 +45,14 @@ func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 		d.sendExtra(ctx, scope, p, fault.Effect{Tamper: e.Tamper}, 1)
 	}
 	changed, began := *e, time.Now()
-	changed.Tamper, changed.Repeat = "", 0 // tampered and repeated requests are sent as extra requests
+	changed.Tamper, changed.Repeat = "", 0 // these two faults are applied to extra requests only
 	sent := d.Sender.SendChanged(ctx, p, changed)
 	if changed != (fault.Effect{}) {
 		d.record(ctx, scope, p, changed, began, sent)
 	}
 	if sent.Attempt.Error == "" {
 		d.sendExtra(ctx, scope, p, fault.Effect{Repeat: 1}, e.Repeat)
-		if e.Tamper != "" { // the client must refuse a tampered request even after it has accepted the original
+		if e.Tamper != "" { // a client must also refuse a tampered request after it accepted the original
 			d.sendExtra(ctx, scope, p, fault.Effect{Tamper: e.Tamper}, 1)
 		}
 	}
@@ -68,8 +68,7 @@ func (s *Service) deliveryFault(ctx context.Context, p *job.ClaimedDelivery) (te
 	return scope, e, err
 }
 
-// drop simulates the loss of an attempt. If the loss cannot be recorded, the attempt is sent: otherwise the verdict would blame the
-// client for the loss.
+// drop simulates the loss of an attempt. If this cannot be recorded, drop sends the delivery: the verdict must not blame the client.
 func (d *Deliveries) drop(ctx context.Context, scope testbed.Scope, p job.ClaimedDelivery, again time.Duration) job.Sent {
 	began := time.Now()
 	if !d.record(ctx, scope, p, fault.Effect{Drop: true, Delay: fault.Duration(again)}, began, job.Sent{}) {
@@ -85,7 +84,7 @@ func (d *Deliveries) sendExtra(ctx context.Context, scope testbed.Scope, p job.C
 	for range times {
 		began := time.Now()
 		sent := d.Sender.SendChanged(limited, p, e)
-		if limited.Err() != nil { // an interrupted request proves nothing about the client
+		if limited.Err() != nil { // an interrupted request does not count for the client
 			return
 		}
 		d.record(ctx, scope, p, e, began, sent)

@@ -18,11 +18,11 @@ const (
 	fixtureWait  = 8 * time.Second
 	fixtureDelay = 24 * time.Hour
 	fixtureSteps = 100
-	fixtureRuns  = 10 * time.Minute // duration of running jobs; shorter if the execution limit is low
+	fixtureRuns  = 10 * time.Minute // duration of jobs that must be RUNNING; at most 9/10 of the execution limit
 )
 
-// MakeFixtures creates real jobs, and returns when workers have brought each into the wanted state. With an idempotency key, a repetition
-// finds the jobs and continues.
+// MakeFixtures creates jobs, and waits until workers have brought them into the wanted states. With the same idempotency key, the request
+// can be repeated to wait longer.
 func (b *Bed) MakeFixtures(ctx context.Context, r job.Request, wanted []testbed.Fixture) ([]testbed.Made, error) {
 	wait := cmp.Or(b.Wait, fixtureWait)
 	limited, cancel := context.WithTimeout(ctx, wait)

@@ -9,8 +9,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// Operators has the use cases of operators: they see the test beds of all clients and move the clock. The embedded Store lists sessions
-// and rules.
+// Operators lets operators see the test beds of all clients, and move the clock. The embedded Store lists sessions and rules.
 type Operators struct {
 	*repo.Store
 	Bed  *Service

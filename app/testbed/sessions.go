@@ -12,8 +12,9 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// StartSession starts to record a client's requests for a verdict. With a label, it records only requests with that label. A profile's
-// rules replace the client's rules. A session with a label starts without rules, unless it has a profile.
+// StartSession starts to record a client's requests for a verdict. With a label, it records only requests with that label. If the session
+// has a profile, the fault rules of the profile replace the client's rules. A session with a label starts with the rules of its profile,
+// or without rules.
 func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Session) (verdict.Session, error) {
 	n.ID = uuid.Must(uuid.NewV7()).String()
 	if len(n.Rules) == 0 {
@@ -40,9 +41,8 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 	return began, err
 }
 
-// Enter returns the open session with the label of a request. The request and the jobs that it creates belong to this session. If only a
-// session without a label is open, Enter starts a session with the label. If no session is open, the label has no effect. `request` is
-// the id of the request, or "" if it creates no jobs.
+// Enter returns the open session with the label of a request. If no session has this label, but one without a label is open, Enter starts
+// a session. If no session is open, the label has no effect. `request` is the id of the request, or "" if it creates no jobs.
 func (s *Service) Enter(ctx context.Context, client job.ID, label, request string) (testbed.Scope, error) {
 	scope := testbed.Scope{Client: client}
 	session, unlabelled, err := s.Store.EnterSession(ctx, client, label, request)
@@ -67,14 +67,14 @@ func (s *Service) Session(ctx context.Context, client, id job.ID) (verdict.Sessi
 	return n, found(ok, err)
 }
 
-// The end of a stream is recorded shortly after the client has closed it. EndSession waits for this, for at most streamPatience.
+// Streams are recorded shortly after the client closes them. EndSession waits up to streamPatience for this.
 const (
 	streamPatience = time.Second
 	streamPause    = 50 * time.Millisecond
 )
 
-// EndSession ends a session and the faults of its profile. Ending the session without a label also ends the sessions with a label. An
-// ended session does not change.
+// EndSession ends a session and the faults of its profile. If the session has no label, its end also ends all labeled sessions. For an
+// ended session, EndSession does nothing.
 func (s *Service) EndSession(ctx context.Context, client, id job.ID) (verdict.Session, error) {
 	before, err := s.Session(ctx, client, id)
 	if err != nil || before.EndedAt != nil {
@@ -105,12 +105,12 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdi
 	}
 	r.API, r.Now, r.Elsewhere = testbed.API, time.Now(), s.outcomeStream
 	v := verdict.Of(&r)
-	v.EndedAt = n.EndedAt // by the service's clock, which a test bed can move
+	v.EndedAt = n.EndedAt // time of the service's clock, not of this machine's
 	return v, nil
 }
 
-// Record records a request in its session, if that is open. If the scope names no session, a storage error is returned only if this
-// process recorded the client's previous request. Most clients have no session, so their requests must not fail.
+// Record records a request in its session, if that is open. Without a session in scope, Record returns a storage error only if the client
+// had an open session before. Most clients have no session, so their requests must not fail.
 func (s *Service) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exchange) error {
 	recorded, err := s.Store.Record(ctx, scope, x)
 	client := scope.Client

@@ -18,18 +18,17 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// verdictsAtOnce is how many verdicts a process computes at a time, one per client: each uses up to 200 MB of memory.
+// A process computes at most verdictsAtOnce verdicts at once. Each uses up to 200 MB.
 const verdictsAtOnce = 2
 
-// Service has the use cases of a test bed. It reads rules and sessions from storage for each request, so changes apply to all processes
-// immediately.
+// Service has the use cases of a test bed. It reads rules and sessions for each request, so changes apply in all processes at once.
 type Service struct {
 	*repo.Store
-	open  sync.Map // set of clients: this process recorded their latest request without a label
+	open  sync.Map // clients whose latest request without a label was recorded by this process
 	turns *fair.Semaphore[job.ID]
 
 	most          int  // maximum open sessions of a client
-	outcomeStream bool // clients can read the outcome stream; what they learn there is not recorded
+	outcomeStream bool // whether clients can read outcomes in Redis, which the test bed cannot observe
 }
 
 // Bed has all use cases of the clients of a test bed.
@@ -47,7 +46,8 @@ func New(store *repo.Store, outcomeStream bool) *Service {
 	return &Service{Store: store, turns: fair.New[job.ID](verdictsAtOnce), most: verdict.MaxSessions, outcomeStream: outcomeStream}
 }
 
-// ReplaceFaults replaces the rules of a client's session with the given rules, followed by the profile's rules. It returns them as stored.
+// ReplaceFaults replaces the rules of a client's session with the given rules, followed by the profile's rules. It returns the stored
+// rules.
 func (s *Service) ReplaceFaults(ctx context.Context, scope testbed.Scope, seed int64, rules []fault.Rule, p fault.Profile) (
 	[]fault.Counted, error,
 ) {
@@ -57,7 +57,7 @@ func (s *Service) ReplaceFaults(ctx context.Context, scope testbed.Scope, seed i
 	return s.replaceFaults(ctx, scope, seed, rules, p)
 }
 
-// changeable refuses changes while a session with a profile is open, because its verdict needs all rules of the profile.
+// changeable returns an error while a session with a profile is open: its rules must not change.
 func (s *Service) changeable(ctx context.Context, scope testbed.Scope) error {
 	n, err := s.current(ctx, scope)
 	if err == nil && n.EndedAt == nil && n.Profile != "" {
@@ -67,8 +67,7 @@ func (s *Service) changeable(ctx context.Context, scope testbed.Scope) error {
 	return err
 }
 
-// current returns the session of a scope. If the scope has none, it returns the client's latest session without a label, or the zero
-// value.
+// current returns the session of a scope. Without one, it returns the client's latest session without a label, or a zero Session.
 func (s *Service) current(ctx context.Context, scope testbed.Scope) (verdict.Session, error) {
 	if !scope.Session.IsZero() {
 		n, _, err := s.Store.Session(ctx, scope.Client, scope.Session)
@@ -116,8 +115,8 @@ func (s *Service) RemoveFault(ctx context.Context, scope testbed.Scope, id job.I
 	return err
 }
 
-// Fault counts a request in the rules of its session. It returns the effect of the first rule that matches, or nil. The subject comes
-// from fault.Subject.
+// Fault counts a request for each matching rule of the session. It returns the effect of the first rule that matches, or nil. The subject
+// comes from fault.Subject.
 func (s *Service) Fault(ctx context.Context, scope testbed.Scope, operation, subject string) (*fault.Effect, error) {
 	rules, err := s.Store.CountFaults(ctx, scope, operation, subject)
 	if err != nil {
@@ -126,7 +125,7 @@ func (s *Service) Fault(ctx context.Context, scope testbed.Scope, operation, sub
 	return s.apply(ctx, scope, rules)
 }
 
-// apply skips rules that other processes have used up meanwhile.
+// apply marks the first usable rule as applied, and returns its effect.
 func (s *Service) apply(ctx context.Context, scope testbed.Scope, rules []fault.Counted) (*fault.Effect, error) {
 	for _, r := range rules {
 		if !r.Applies() {

@@ -11,12 +11,11 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Handle executes the job of a task if the job is waiting and due. It returns nil or a job.TaskFailed if the task is done. Then the
-// outcome is stored, or another worker has the job. It returns job.ErrTaskStale if there was nothing to do. It returns job.TaskEarly if
-// the job is not due by storage's clock, or this worker cannot run its kind now. Another error means that the job could not be claimed;
-// the queue offers the task again.
+// Handle executes the job of a task if the job is waiting and due. It returns nil or a job.TaskFailed after the job was run, or if
+// another worker has it. It returns job.ErrTaskStale if there was nothing to do. It returns job.TaskEarly if the job is not due, or this
+// worker refuses the kind. After another error, the queue offers the task again.
 //
-// A canceled ctx ends only the wait for a slot and for a lease. It does not stop the job.
+// ctx limits the wait for a slot and a lease. Its end does not stop the job.
 func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 	if w.refuses(t.WorkKind) {
 		return &job.TaskEarly{Wait: refusalWait}
@@ -40,18 +39,15 @@ func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 	return w.execute(context.WithoutCancel(ctx), worker, claim)
 }
 
-// claimTries limits the claims for a task. A worker repeats a claim after a wait or an error that will pass, such as a lease that has
-// ended.
+// claimTries limits the claims for a task. A worker repeats a claim after a short wait, or after an error such as a lost lease.
 const claimTries = 3
 
-// Without an error, the returned claim is not nil.
-//
-// If storage fails, the claim may nevertheless be stored, and the job may belong to this worker. So the worker repeats the claim under
-// the same lease, and gets the stored claim.
+// After a storage error, this worker may own the job without knowing it. So the worker repeats the claim under the same lease, and gets
+// the stored claim.
 func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *job.Claim, err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanAssign)
 	defer func() { endAssign(span, t, worker, claim, err) }()
-	own := context.WithoutCancel(ctx) // a canceled claim might be stored, and no worker would execute the job
+	own := context.WithoutCancel(ctx) // not canceled: a claim that is stored anyway would have no worker
 	var failed error
 	for tries := 0; tries < claimTries; {
 		if worker, err = w.identity(ctx); err != nil {
@@ -63,7 +59,7 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 			w.Log.WarnContext(ctx, "cannot claim a job", "action", "assign", "job_id", t.JobID.String(), "attempt", t.Attempt,
 				app.ErrorFields(failed))
 			w.pauseClaims(ctx)
-			if job.CodeOf(failed) != job.CodeStorageUnavailable { // storage is up, so only this claim fails
+			if job.CodeOf(failed) != job.CodeStorageUnavailable { // storage works, so this claim is at fault: count the try
 				tries++
 			}
 			if ctx.Err() != nil {
@@ -97,7 +93,7 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 	return job.ID{}, nil, errors.Join(failed, errBusy)
 }
 
-// soon is how long a slot waits for a job to become due. If the wait is longer, the task returns to the queue.
+// A worker waits up to `soon` for a job to become due, and then returns the task.
 const soon = 50 * time.Millisecond
 
 func (w *Worker) dropTask(reason string) error {
@@ -105,19 +101,17 @@ func (w *Worker) dropTask(reason string) error {
 	return job.ErrTaskStale
 }
 
-// stoppedWait is the delay of a task that was fetched just before a pause or drain.
+// stoppedWait is the delay of a task that reached a paused or drained worker.
 const stoppedWait = time.Second
 
-// Stopped reports whether operators have stopped this worker from fetching tasks. A drained worker stays drained under the new id of its
-// next lease.
+// Stopped reports whether operators have stopped this worker from fetching tasks. A drain also applies to the worker's later leases.
 func (w *Worker) Stopped(p job.Pauses) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.ContainsFunc(w.ids, p.StopsWorker) || p.StopsWorker(w.id)
 }
 
-// pauseClaims holds a slot for a moment after a failed claim. Otherwise the worker would rush through a full queue while storage or the
-// lease is gone.
+// pauseClaims waits after a failed claim. Otherwise the worker would fetch and fail many tasks.
 func (w *Worker) pauseClaims(ctx context.Context) {
 	w.mu.Lock()
 	changed := w.changed

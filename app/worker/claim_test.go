@@ -61,13 +61,12 @@ func TestClaimAndStartAreRetriedWhileStorageFails(t *testing.T) {
 					require.NoError(t, w.handle(task), "the task is stale")
 					require.EqualValues(t, 1, runs.Load())
 					require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("stale")))
-				}, func(c *Config) { c.Lease, c.Heartbeat = 3*time.Minute, time.Minute }) // no heartbeat in between
+				}, func(c *Config) { c.Lease, c.Heartbeat = 3*time.Minute, time.Minute }) // no heartbeat during the test
 			})
 		}
 	}
 }
 
-// If the queue's context for a task ends during the claim, the next task of the job gets the stored claim.
 func TestNextTaskGetsLostClaim(t *testing.T) {
 	counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
 		task := w.store.add()
@@ -118,8 +117,6 @@ func TestSlowClaimIsNotReleased(t *testing.T) {
 	}, func(c *Config) { c.Lease, c.Heartbeat = time.Minute, time.Second })
 }
 
-// A worker repeats a claim under the same lease if the response was lost. If this lease has ended, the rescuer takes the job. A claim
-// that storage never received is repeated and succeeds.
 func TestLostClaimEndsWithLease(t *testing.T) {
 	for name, test := range map[string]struct {
 		h   hook
@@ -198,7 +195,6 @@ func TestCancelBetweenClaimAndStart(t *testing.T) {
 	}
 }
 
-// A start is logged and counted even if a cancel arrives before the response to the start.
 func TestCancelBeforeStartIsAnswered(t *testing.T) {
 	working(t, takes(time.Minute), func(t *testing.T, w *world) {
 		task := w.store.add()

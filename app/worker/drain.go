@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Drain stops claiming and waits for the running jobs until ctx ends. Then it fails the remaining jobs with a retryable failure, and
-// waits until storage has the failures. It releases claimed jobs that have not started. If storage does not respond within another lease
-// duration, the rescuer handles the jobs later. Heartbeats continue meanwhile, so Run must still be running. A second call waits as well.
+// Drain stops claiming and waits for the running jobs until ctx ends. Then it stops the remaining jobs, and stores a retryable failure
+// for each. Claimed jobs that have not started return to the queue. If storing takes longer than a lease, Drain gives up, and the rescuer
+// releases the jobs later. Run must still send heartbeats. Every call waits.
 func (w *Worker) Drain(ctx context.Context) {
 	w.refuse(ctx)
 	grace := ctx.Done()
@@ -32,7 +32,7 @@ func (w *Worker) Drain(ctx context.Context) {
 	}
 }
 
-// WaitingMessage is logged while running jobs prevent a worker from stopping, with their number and their grace period.
+// WaitingMessage is logged once if jobs still run when a drain begins.
 const WaitingMessage = "waiting for running jobs"
 
 func (w *Worker) refuse(ctx context.Context) {

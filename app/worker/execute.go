@@ -15,9 +15,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// execute runs a claimed job to its end. If the claim is lost meanwhile, it stops. Then another worker or the rescuer has the job.
+// execute runs a claimed job to its end. If the claim is lost, it stops: the job belongs to another worker or to the rescuer.
 //
-// The returned error is for the queue: nil, a failed attempt, or an attempt that did not start.
+// It returns nil, job.TaskFailed for a failed attempt, or job.ErrTaskStale if the attempt did not start.
 func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error {
 	claimed, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
@@ -30,7 +30,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error
 		return job.ErrTaskStale
 	}
 	defer w.drop(c.ClaimID)
-	if w.refuses(c.Job.WorkKind) { // check again: the task may not name the kind, and the worker may have refused the kind since
+	if w.refuses(c.Job.WorkKind) { // check again, because a task may lack the kind, or the kind was refused after Handle's check
 		w.giveBack(ctx, worker, []job.ClaimID{c.ClaimID})
 		return job.ErrTaskStale
 	}
@@ -44,8 +44,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error
 	case ok && w.finish(claimed, c, &finish) == nil:
 		return taskEnd(finish)
 	}
-	// Another process ends the attempt. This worker must still publish the end, because only this worker publishes the attempt's
-	// progress.
+	// Another process ends the attempt. Only this worker publishes the attempt's progress, so it also publishes that it has ended.
 	w.Queue.Publish(job.Notification{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Ended: true})
 	return nil
 }
@@ -60,11 +59,11 @@ func (w *Worker) reportAssigned(ctx context.Context, worker job.ID, c *job.Claim
 	w.Metrics.Claimed(ctx, c)
 }
 
-// If start returns false, this worker must not run the job: it was canceled, or the lease has ended.
+// start stores that the job runs. It returns false if the job was canceled or the lease has ended.
 func (w *Worker) start(ctx context.Context, c *job.Claim) bool {
 	var at time.Time
 	err := w.write(ctx, c, "start", nil, func() (err error) {
-		at, err = w.Store.Start(context.WithoutCancel(ctx), c.ClaimID) // a canceled call could hide that the start was committed
+		at, err = w.Store.Start(context.WithoutCancel(ctx), c.ClaimID) // not canceled: the commit may succeed without a response
 		return err
 	})
 	if err != nil {
@@ -82,7 +81,7 @@ func about(c *job.Claim, action string) []any {
 		"job_id", c.JobID.String(), "attempt", c.Attempt}
 }
 
-// ok is false if there is no outcome to store: the job did not start, was canceled or was taken away.
+// ok is false if the job did not start, was canceled, or lost its lease.
 func (w *Worker) work(ctx context.Context, c *job.Claim) (finish job.Finish, started, ok bool) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanRun)
 	app.Describe(span, &c.Job, c.Attempt)
@@ -110,7 +109,7 @@ func (w *Worker) outcome(ctx context.Context, c *job.Claim) (finish job.Finish, 
 		return job.Finish{}, false
 	case errors.As(err, &failure):
 		return w.failed(c, failure.FailureReason()), true
-	case errors.Is(cause, errTimeLimit), errors.Is(err, errTimeLimit): // the limit is hard (section 17): success after it does not count
+	case errors.Is(cause, errTimeLimit), errors.Is(err, errTimeLimit): // success after the limit does not count (section 17)
 		return w.failed(c, job.TimedOut), true
 	case err == nil && !complete(result, d):
 		w.Log.ErrorContext(ctx, "job output unusable", append(about(c, "finish"), app.ErrorFields(errIncomplete))...)
@@ -134,7 +133,7 @@ func (w *Worker) outcome(ctx context.Context, c *job.Claim) (finish job.Finish, 
 	}
 }
 
-// usable checks a stored definition: jobs never run with defaults (section 14).
+// usable checks a stored definition. Defaults never replace missing values (section 14).
 func usable(d *job.Definition, t job.Type) error {
 	switch {
 	case d == nil:
@@ -174,7 +173,7 @@ func (w *Worker) emit(ctx context.Context, c *job.Claim, before int, e job.Emiss
 	return err
 }
 
-// reporter publishes the progress of an attempt. Progress never decreases, and stops when the work is stopped or `end` is called.
+// reporter publishes the progress of an attempt. It drops progress that decreases, or that comes after the end.
 func (w *Worker) reporter(ctx context.Context, c *job.Claim) (report func(job.Progress), end func()) {
 	var mu sync.Mutex
 	over, reached := false, 0

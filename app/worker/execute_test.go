@@ -152,7 +152,6 @@ func TestExecuteFails(t *testing.T) {
 	require.Zero(t, s.Sum("jobs_succeeded_total")+s.Sum("job_retries_total"))
 }
 
-// A job with a damaged definition does not run. Missing values are not replaced by defaults.
 func TestDamagedDefinitionsAreUnusable(t *testing.T) {
 	t.Parallel()
 	d := apptest.DefinitionOf(job.SuccessFast)
@@ -218,7 +217,6 @@ func TestPlannedFailureIsWritten(t *testing.T) {
 	require.Equal(t, "planned", line["error_message"])
 }
 
-// The rescuer requeues claimed jobs, and fails running ones.
 func TestGiveBack(t *testing.T) {
 	s := newSite(t, time.Hour)
 	var held []job.ClaimID

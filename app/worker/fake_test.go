@@ -20,7 +20,7 @@ type fakeStore struct {
 	retired map[job.ID]bool
 	hooks   map[string]hook
 	calls   map[string]int
-	refuse  func() job.NotClaimed // if set, called for each claim that would succeed; a non-zero value refuses the claim
+	refuse  func() job.NotClaimed // may refuse a claim by returning a non-zero value; may be nil
 }
 
 type row struct {
@@ -125,7 +125,7 @@ func (s *fakeStore) held(c job.ClaimID, state job.State) *row {
 func (s *fakeStore) Claim(ctx context.Context, worker, id job.ID, attempt int) (c *job.Claim, not job.NotClaimed, err error) {
 	c, err = call(ctx, s, "Claim", func() (*job.Claim, error) {
 		r := s.rows[id]
-		again := r.State.Held() && r.worker == worker // the first answer was lost
+		again := r.State.Held() && r.worker == worker // the worker repeats a claim whose response was lost
 		if waits := r.State.Waiting() && r.Attempt == attempt; !again {
 			if not = (job.NotClaimed{StillWaiting: waits, WorkerDead: !s.alive(worker)}); !waits || not.WorkerDead {
 				return nil, nil
@@ -151,7 +151,7 @@ func (s *fakeStore) Claim(ctx context.Context, worker, id job.ID, attempt int) (
 func (s *fakeStore) Start(ctx context.Context, c job.ClaimID) (time.Time, error) {
 	return call(ctx, s, "Start", func() (time.Time, error) {
 		if r := s.held(c, job.Running); r != nil {
-			return *r.StartedAt, nil // the first answer was lost
+			return *r.StartedAt, nil // the worker repeats a start whose response was lost
 		}
 		r := s.held(c, job.Assigned)
 		if r == nil || !s.alive(r.worker) {

@@ -22,12 +22,12 @@ func (w *Worker) failed(c *job.Claim, reason job.Reason) job.Finish {
 	return held.Fail(reason, w.cfg.Backoff, rand.Float64())
 }
 
-// finish stores the outcome, and returns nil if it did. A success that storage refuses becomes a failure (section 14), and f then has
-// this failure. Otherwise the job would stay RUNNING forever.
+// finish stores the outcome. If storage rejects a success, finish stores a failure instead, and sets f to it (section 14). Otherwise the
+// job would stay RUNNING forever.
 func (w *Worker) finish(ctx context.Context, c *job.Claim, f *job.Finish) (err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanReport)
 	app.Describe(span, &c.Job, c.Attempt)
-	var state job.State // set only if this call stores the outcome
+	var state job.State // remains empty if nothing was stored
 	defer func() { app.EndSpan(span, c.JobID, state, err) }()
 	unstorable := func(err error) bool { return f.State == job.Succeeded && app.Refused(err) }
 	for {
@@ -52,8 +52,8 @@ func (w *Worker) finish(ctx context.Context, c *job.Claim, f *job.Finish) (err e
 	}
 }
 
-// write retries a write while this worker has the claim. It stops when `giveUp` returns true for the error. If the response to a write is
-// lost, the retry returns job.ErrStale. This is harmless, because the worker then does nothing more with the job.
+// write calls do until it succeeds or the claim is lost. It stops when `giveUp` returns true for the error. If the response to a write is
+// lost, the retry returns job.ErrStale. The worker then stops handling the job, so this is harmless.
 func (w *Worker) write(ctx context.Context, c *job.Claim, operation string, giveUp func(error) bool, do func() error) (err error) {
 	for ctx.Err() == nil {
 		err = do()

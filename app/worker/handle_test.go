@@ -26,7 +26,7 @@ func TestHandleOnDeadWorkerGetsNewLeaseImmediately(t *testing.T) {
 		require.Equal(t, 1.0, w.Metric(w.Metrics.LeasesLost))
 
 		claims := w.store.count("Claim")
-		w.refusing(job.NotClaimed{StillWaiting: true, WorkerDead: true}) // the response of the claim is older than a renewal of the lease
+		w.refusing(job.NotClaimed{StillWaiting: true, WorkerDead: true}) // the claim failed before a renewal of the lease
 		require.ErrorIs(t, w.handle(w.store.add()), errBusy, "tries are limited")
 		require.Equal(t, claims+claimTries, w.store.count("Claim"))
 	})
@@ -93,7 +93,6 @@ func TestHandleRunsOneJobPerSlot(t *testing.T) {
 	})
 }
 
-// A drained worker stays drained under a new lease. Operators have drained the process, not the lease.
 func TestDrainedWorkerStaysDrained(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		before := w.identityNow()

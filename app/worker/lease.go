@@ -11,11 +11,11 @@ import (
 
 var errLapsed = errors.New("the lease could not be renewed in time")
 
-// Operators may drain the worker by any of its latest maxIdentities lease ids.
+// Operators may name any of the worker's last maxIdentities lease ids to drain it.
 const maxIdentities = 100
 
-// Run keeps the lease until ctx ends. It registers the worker and sends heartbeats. If the lease is lost, it stops everything and
-// registers with a new id. When ctx ends, it releases the lease permanently; call Drain before that. Call Run only once.
+// Run registers the worker, and renews the lease with heartbeats until ctx ends. After the loss of a lease, it stops all jobs and
+// registers again with a new id. When ctx ends, it releases the lease. Call Drain before that. Call Run only once.
 func (w *Worker) Run(ctx context.Context) {
 	defer w.refuse(ctx)
 	for ctx.Err() == nil {
@@ -36,8 +36,8 @@ func (w *Worker) Run(ctx context.Context) {
 
 func (w *Worker) pause() time.Duration { return w.cfg.Heartbeat / 5 }
 
-// remaining returns how long a lease is safe to use. This time starts before the request and is shorter than the stored lease. So the
-// work stops before the lease expires in storage.
+// remaining returns how long a lease is safe to use. It counts from before the request, and is a tenth shorter than the lease in storage.
+// So the work stops before the lease expires in storage.
 func (w *Worker) remaining(asked time.Time) time.Duration {
 	return time.Until(asked.Add(w.cfg.Lease - w.cfg.Lease/10))
 }
@@ -60,7 +60,7 @@ func (w *Worker) register(ctx context.Context) (job.ID, error) {
 func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 	leased, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	// A separate timer ends the lease on time, even while a request hangs.
+	// A timer ends the lease when it expires, even while a request hangs.
 	lapse := time.AfterFunc(w.remaining(asked), func() {
 		w.lose(id, errLapsed)
 		end(errLapsed)
@@ -73,8 +73,7 @@ func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 		w.lose(id, err)
 		return // storage has already ended the lease
 	}
-	// Release the lease in storage: a renewal may have been stored although its response was lost. Otherwise the jobs of the lease would
-	// wait until it expires.
+	// A renewal may be stored without a response, so end the lease in storage too. Otherwise its jobs would wait until the lease expires.
 	retiring, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Heartbeat)
 	defer cancel()
 	if err := w.Store.Retire(retiring, id); err != nil {
@@ -91,7 +90,7 @@ func (w *Worker) beat(ctx context.Context, id job.ID, lapse *time.Timer) error {
 		switch {
 		case errors.Is(err, job.ErrWorkerDead):
 			return err
-		case ctx.Err() != nil: // the lease is over
+		case ctx.Err() != nil: // the loop ends, because the lease has ended
 		case err != nil:
 			w.Log.WarnContext(ctx, "heartbeat failed", "action", "heartbeat", "worker_id", id.String(), app.ErrorFields(err))
 			wait = w.pause()
@@ -104,7 +103,7 @@ func (w *Worker) beat(ctx context.Context, id job.ID, lapse *time.Timer) error {
 	return context.Cause(ctx)
 }
 
-// A nil err means that the lease was released.
+// lose stops the jobs of a lease. err is the reason, or nil after a planned release.
 func (w *Worker) lose(id job.ID, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,10 +122,9 @@ func (w *Worker) lose(id job.ID, err error) {
 	w.signalChange()
 }
 
-// reconcile compares the jobs that storage assigns to this worker with the jobs that it runs. It stops jobs that are no longer its own.
-// It does not interrupt the storing of an outcome: storage removes the job from the list when it has the outcome. If two heartbeats list a
-// job that this worker neither runs nor claims, a response was lost. The worker releases such jobs with each heartbeat until storage
-// agrees.
+// reconcile compares the jobs that storage assigns to this worker with the jobs that it runs. It stops running jobs that storage does not
+// list. It does not interrupt a write of an outcome, which may have removed the job from the list. A job that two heartbeats list, but
+// that does not run here, was claimed without a response. Each heartbeat releases such jobs.
 func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.ClaimID, asked time.Time) {
 	unknown := make(map[job.ClaimID]bool, len(held))
 	for _, claim := range held {
@@ -156,7 +154,7 @@ func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.ClaimI
 	}
 }
 
-// giveBack ends claims that storage has for this worker although it does not run them: ASSIGNED jobs are requeued, RUNNING jobs fail.
+// giveBack releases claims of jobs that do not run here. ASSIGNED jobs are requeued, RUNNING jobs fail.
 func (w *Worker) giveBack(ctx context.Context, worker job.ID, lost []job.ClaimID) {
 	w.Log.WarnContext(ctx, "requeueing jobs that are assigned to this worker but do not run in it", "action", "requeue", "jobs", len(lost))
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Heartbeat/2) // must not delay the next heartbeat

@@ -45,7 +45,6 @@ func TestFailedHeartbeatIsRetriedSoon(t *testing.T) {
 	})
 }
 
-// Work must stop before storage may assign the jobs to another worker, however the renewal fails.
 func TestLeaseEndsBeforeItExpiresInStorage(t *testing.T) {
 	stubborn := func(context.Context) error {
 		time.Sleep(3 * leaseTime)
@@ -143,7 +142,6 @@ func TestJobsOfEarlierLeaseAreNotFinishedUnderNext(t *testing.T) {
 	})
 }
 
-// The claim was committed under a lease that ended before the response arrived.
 func TestClaimWithExpiredLeaseIsNotRun(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		first := w.identityNow()
@@ -174,7 +172,7 @@ func TestJobClaimedDuringHeartbeatIsNotStopped(t *testing.T) {
 		task := w.store.add()
 		var running <-chan error
 		w.store.hook("Renew", hook{after: func(context.Context) error {
-			if running == nil { // after the renewal, before its response arrives
+			if running == nil { // this runs after the renewal is stored, and before its response
 				time.Sleep(time.Second)
 				answer := make(chan error, 1)
 				go func() { answer <- w.handle(task) }()

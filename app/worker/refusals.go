@@ -15,8 +15,8 @@ const (
 	probeInterval = time.Second
 )
 
-// refuses reports whether this machine currently cannot run jobs of a kind. If a worker failed such jobs immediately, it would get more of
-// them than other workers.
+// refuses reports whether this machine currently cannot run jobs of a kind. A worker that fails jobs at once is always free, and would
+// get most of them.
 func (w *Worker) refuses(k job.Kind) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

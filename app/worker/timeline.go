@@ -9,8 +9,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// timeline is the time of one attempt on the clock of a test bed. If the clock jumps over the time of a step, the step still happens, in
-// order and with its planned time. Only the goroutine of the work uses the timeline.
+// timeline runs an attempt by the clock of a test bed. If the clock jumps, the steps still happen in order, each with its planned time.
+// It is not safe for concurrent use.
 type timeline struct {
 	clock   *clock.Clock
 	start   time.Time
@@ -18,17 +18,17 @@ type timeline struct {
 	reached time.Time
 }
 
-// limitGrace is how long work may continue after the execution limit if it does not wait for the clock.
+// limitGrace is how long work that does not wait for the clock may exceed the execution limit.
 const limitGrace = 5 * time.Second
 
 // limited applies the execution limit to a started attempt. In a test bed it also returns a timeline. Steps planned before the limit
-// still happen if the clock jumps past the limit.
+// happen even after a jump past it.
 func (w *Worker) limited(ctx context.Context, c *job.Claim) (context.Context, *timeline, context.CancelFunc) {
 	if w.cfg.Clock == nil {
 		limited, cancel := context.WithTimeoutCause(ctx, w.cfg.Limit, errTimeLimit)
 		return limited, nil, cancel
 	}
-	start := *c.Job.StartedAt // as stored by Postgres: the clock may have jumped since
+	start := *c.Job.StartedAt // stored by Postgres; the clock may have jumped since then
 	t := &timeline{clock: w.cfg.Clock, start: start, limit: start.Add(w.cfg.Limit), reached: start}
 	limited, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -48,7 +48,7 @@ func (t *timeline) Start() time.Time { return t.start }
 
 func (t *timeline) Now() time.Time { return t.clock.Now() }
 
-// WaitUntil waits for a moment of the attempt, but not beyond the execution limit. The zero time is always past.
+// WaitUntil waits until `at` or the execution limit. After the limit it returns an error. It does not wait for the zero time.
 func (t *timeline) WaitUntil(ctx context.Context, at time.Time) error {
 	over := at.After(t.limit)
 	if over {
@@ -74,8 +74,7 @@ func (t *timeline) latest() *time.Time {
 	return &at
 }
 
-// ended returns the end of the work, given the error that the work returned. If the work did not end by its plan, for example after a
-// cancel, it returns nil, which means now.
+// ended returns the planned end of the work, or nil for now. Work that was stopped, for example by a cancel, ends now.
 func (t *timeline) ended(err error) *time.Time {
 	var planned interface{ FailureReason() job.Reason }
 	if err == nil || errors.As(err, &planned) || errors.Is(err, errTimeLimit) {
