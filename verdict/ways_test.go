@@ -173,7 +173,6 @@ func TestEvidenceNamesLostResponses(t *testing.T) {
 	}
 }
 
-// The result of a broken rule says what the client did, and quotes the sentence of the standard or of the API's documentation.
 func TestCitations(t *testing.T) {
 	t.Parallel()
 	repeated := func(times int, x verdict.Exchange) func(*trace) {

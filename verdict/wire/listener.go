@@ -51,7 +51,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// again reports whether the socket of a failed Accept was closed by Refuse or replaced.
+// again reports whether Refuse closed the socket of a failed Accept, or it was replaced.
 func (l *Listener) again(failed net.Listener) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -29,7 +29,7 @@ const (
 // ErrGone reports that the reader has closed its connection.
 var ErrGone = errors.New("the reader has gone")
 
-// Slowly writes b at perSecond bytes per second; 0 means no limit. It returns ErrGone when gone is closed.
+// Slowly writes b at perSecond bytes per second; 0 means no limit. It returns ErrGone when `gone` is closed.
 func Slowly(w io.Writer, b []byte, perSecond int, gone <-chan struct{}) error {
 	if perSecond == 0 {
 		_, err := w.Write(b)
@@ -76,8 +76,8 @@ func RetryAfter(lines []string, now time.Time) *int {
 	return nil
 }
 
-// OtherName replaces a loopback address in host by localhost, and localhost by 127.0.0.1. It keeps the port. It returns "" if host is not
-// a loopback name or address.
+// OtherName replaces a loopback address in `host` by localhost, and localhost by 127.0.0.1. It keeps the port. It returns "" if `host` is
+// not a loopback name or address.
 func OtherName(host string) string {
 	name, port, err := net.SplitHostPort(host)
 	if err != nil {

@@ -98,7 +98,7 @@ func (t *Thing) event(v map[string]any) any {
 	return v[t.Event]
 }
 
-// Show records that the response of an exchange contained a job. final reports whether the job had ended by then.
+// Show adds a job to x.Final if the job has ended, and otherwise to x.Shown. Both together have at most verdict.MaxShown jobs.
 func Show(x *verdict.Exchange, job string, final bool) {
 	list := &x.Shown
 	if final {
@@ -129,7 +129,7 @@ func first(object map[string]any, names []string) any {
 	return nil
 }
 
-// owner returns the object that contains the member at path, or nil. It also returns the last name of the path.
+// owner returns the object that contains the member at `path`, or nil. It also returns the last name of the path.
 func owner(object map[string]any, path string) (within map[string]any, last string) {
 	for {
 		name, rest, nested := strings.Cut(path, "/")

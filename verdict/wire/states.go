@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// restate changes the states of the objects in a value, at any depth. document is true for the outermost value, which may lack an id.
+// restate changes the states of the objects in a value, at any depth. `document` is true for the outermost value, which may lack an id.
 func (s *Shape) restate(e *fault.Effect, v any, document bool) {
 	if e.JobStatus == "" && !e.Unfinished && !e.OtherEnd {
 		return

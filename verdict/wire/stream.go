@@ -207,7 +207,7 @@ func (s *Stream) note(f fields) {
 	}
 }
 
-// ended records that the fault ended the stream. half is the part of a cut event that was sent, or nil.
+// ended records that the fault ended the stream. `half` is the part of a cut event that was sent, or nil.
 func (s *Stream) ended(half []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
