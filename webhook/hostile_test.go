@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// script responds to the request on conn like a hostile receiver. It must return when a write fails or gone is canceled. The connection
+// script responds to the request on conn like a hostile receiver. It must return when a write fails or `gone` is canceled. The connection
 // is closed afterwards.
 type script func(gone context.Context, conn *net.TCPConn)
 

@@ -17,8 +17,8 @@ import (
 type KeyStore interface {
 	// SigningKeys returns the published keys, oldest first.
 	SigningKeys(ctx context.Context) ([]job.SigningKey, error)
-	// AddSigningKey adds a key. The key signs after the delay; a first key signs at once. The older keys retire at delay + overlap from
-	// now. If onlyFirst is true and a key exists, it does nothing.
+	// AddSigningKey adds a key. The key signs after the delay; a first key signs at once. The older keys retire at `delay` + `overlap`
+	// from now. If onlyFirst is true and a key exists, it does nothing.
 	AddSigningKey(ctx context.Context, k job.SigningKey, onlyFirst bool, delay, overlap time.Duration) error
 }
 
@@ -62,8 +62,8 @@ func (k *Keyring) Ensure(ctx context.Context) error {
 	return k.Refresh(ctx)
 }
 
-// Rotate adds a new key, which signs after ten minutes. The previous key stays published for a day after that. If leaked is true, the new
-// key signs at once and the others retire now. Other processes use the new key within 30 seconds. Rotate fails if this process cannot
+// Rotate adds a new key, which signs after ten minutes. The previous key stays published for a day after that. If `leaked` is true, the
+// new key signs at once and the others retire now. Other processes use the new key within 30 seconds. Rotate fails if this process cannot
 // decrypt the current key.
 func (k *Keyring) Rotate(ctx context.Context, leaked bool) error {
 	delay, overlap := publishBefore, publishAfter

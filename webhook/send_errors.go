@@ -21,8 +21,8 @@ type handshakeError struct{ error }
 
 func (e handshakeError) Unwrap() error { return e.error }
 
-// classify returns the class of a connection error. answered is true if the first byte of a response arrived. net/http has no error type
-// for most invalid responses, so SendBadAnswer is the default.
+// classify returns the class of a connection error. `answered` is true if the first byte of a response arrived. net/http has no error
+// type for most invalid responses, so SendBadAnswer is the default.
 func classify(err error, answered bool) job.SendError {
 	var (
 		dns       *net.DNSError

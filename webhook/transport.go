@@ -10,7 +10,6 @@ import (
 	"time"
 )
 
-// Limits of connections.
 const (
 	maxIdle         = 500
 	maxIdlePerHost  = 50
