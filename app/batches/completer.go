@@ -33,7 +33,7 @@ type Completer struct {
 
 	mu      sync.Mutex
 	touched map[job.ID]struct{}
-	wake    chan struct{} // receives a value when touched becomes non-empty
+	wake    chan struct{} // receives a value when `touched` becomes non-empty
 }
 
 // NewCompleter returns a completer. Start it with Run.

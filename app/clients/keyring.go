@@ -73,8 +73,8 @@ func (r keyring) superseded(id string) error {
 	return nil
 }
 
-// renewable returns an error if an expired key cannot be renewed. It cannot be renewed after renewWindow, a rotation, or the use of a
-// newer full-scope key.
+// renewable returns an error if an expired key cannot be renewed. That is the case after renewWindow, a rotation, or the use of a newer
+// full-scope key.
 func (r keyring) renewable(id string) error {
 	key, newer := r.find(id)
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// CreateKey creates a client's first key or, if `rotate` is set, a key that replaces the current one. If a usable key exists and rotate
+// CreateKey creates a client's first key or, if `rotate` is set, a key that replaces the current one. If a usable key exists and `rotate`
 // is false, it returns that key without the secret. Clients can therefore repeat the request. A request for a key with a lesser scope
 // always creates a key.
 func (k *Service) CreateKey(ctx context.Context, caller job.Caller, client job.ID, rotate bool, scope job.Scope) (job.IssuedKey, error) {

@@ -52,7 +52,7 @@ func (m *memory) forget(id string) {
 	}
 }
 
-// connected clears the cache. It is called when the connection for key changes is lost or restored. If up is true, it also calls all
+// connected clears the cache. It is called when the connection for key changes is lost or restored. If `up` is true, it also calls all
 // watches, because keys may have changed meanwhile.
 func (m *memory) connected(up bool) {
 	m.mu.Lock()

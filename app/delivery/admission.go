@@ -108,7 +108,7 @@ func (a *admission) most(e *endpointTasks) int {
 	return max(2*a.limit, int(busyTime/e.pace))
 }
 
-// leave must be called after an admitted task. took is the send's duration, or 0.
+// Call leave after each admitted task. `took` is the duration of the send, or 0.
 func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

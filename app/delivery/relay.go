@@ -96,7 +96,7 @@ func (r *Relay) reclaim(ctx context.Context, leading func() bool) (err error) {
 	return err
 }
 
-// FailOrphans ends waiting deliveries whose webhook was disabled or deleted, in batches.
+// FailOrphans ends waiting deliveries in batches, after their webhook was disabled or deleted.
 func (r *Relay) FailOrphans(ctx context.Context, leading func() bool) error {
 	for leading() {
 		failed, err := r.store.FailOrphans(ctx, orphanLook, orphanBatch)

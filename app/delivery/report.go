@@ -44,7 +44,7 @@ func (w *Worker) logAttempt(ctx context.Context, p job.ClaimedDelivery, r job.De
 	w.log.InfoContext(ctx, "delivery attempt", attrs...)
 }
 
-// paths and queries of callbacks may contain secrets, so only the host is logged.
+// Paths and queries of callbacks may contain secrets, so only the host is logged.
 func aboutDelivery(p job.ClaimedDelivery) []any {
 	attrs := append(make([]any, 0, 12), slog.String("action", "deliver"),
 		slog.String("delivery_id", p.Delivery.ID.String()), slog.String("client_id", p.ClientID.String()))

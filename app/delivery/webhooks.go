@@ -176,7 +176,7 @@ func taskOf(d *job.Delivery) job.DeliveryTask {
 	return job.DeliveryTask{ID: d.ID, ClientID: d.ClientID, Endpoint: d.Endpoint}
 }
 
-// Redeliver sends a delivery again, now. If the task waits for a retry, the relay makes it due.
+// Redeliver sends a delivery again, now. If a task of the delivery waits for a retry, the relay makes the task due.
 func (s *Webhooks) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
 	d, err := s.Store.Redeliver(ctx, client, owner, id)
 	if err != nil {

@@ -31,8 +31,8 @@ func (h *Hub) ClientEvents(ctx context.Context, client job.ID, after job.Positio
 	return feed, err
 }
 
-// Await reads a job after each of its events, until done returns true. If ctx ends first, it returns the job from the last read, and over
-// is true. A change of the progress alone causes no read.
+// Await reads a job after each of its events, until `done` returns true. If ctx ends first, it returns the job from the last read, and
+// `over` is true. A change of the progress alone causes no read.
 func (h *Hub) Await(
 	ctx context.Context, client, id job.ID, read func(context.Context) (*job.Job, error), done func(*job.Job) bool,
 ) (last *job.Job, over bool, err error) {
@@ -58,7 +58,7 @@ func (h *Hub) Await(
 	}
 }
 
-// limitedRead calls read. At most MaxConcurrentReads calls run at the same time.
+// limitedRead calls `read`. At most MaxConcurrentReads calls run at the same time.
 func limitedRead[T any](ctx context.Context, h *Hub, read func() (T, error)) (answer T, err error) {
 	if err := h.reads.Acquire(ctx, 1); err != nil {
 		return answer, err

@@ -35,7 +35,7 @@ var errTooManyWait = &job.Error{Code: job.CodeQueueFull, RetryAfter: time.Second
 // seconds. By Little's law, a submission waits about one second at most. Submissions above the limit are refused immediately. Storing
 // them late would only cost time: their clients have given up.
 //
-// While storage is down, the limit falls to floor. Accepted submissions raise it again.
+// While storage is down, the limit falls to `floor`. Accepted submissions raise it again.
 type Backlog struct {
 	floor int
 	clock app.Clock
@@ -102,7 +102,7 @@ func (b *Backlog) admit(entering int) error {
 	return errTooManyWait
 }
 
-// Leave ends the wait of an admitted submission. accepted is true if the submission was stored.
+// Leave ends the wait of an admitted submission. `accepted` is true if the submission was stored.
 func (b *Backlog) Leave(accepted bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 const (
 	capacityInterval = time.Second
 	// In Postgres, a lease lasts for leaseExpiry. The process uses it for leaseUse only, and so stops before Postgres frees the capacity.
-	// After a longer pause the process cannot store jobs, because the row of the lease is deleted.
+	// A process that was paused for longer than leaseExpiry cannot store jobs, because its lease is deleted.
 	leaseExpiry = 5 * time.Second
 	leaseUse    = 3 * time.Second
 	// While Postgres has no free capacity, requests are refused for fullPause without a query.

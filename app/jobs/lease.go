@@ -17,7 +17,7 @@ type lease struct {
 	until   time.Time // end of the lease by this process' clock
 	size    job.Load  // the ledger grants at least this capacity
 	used    job.Load  // reserved, not yet reported
-	stored  job.Load  // jobs in used that are stored
+	stored  job.Load  // jobs in `used` that are stored
 	report  job.Load  // stored jobs that the next renewal reports
 	demand  job.Load  // reserved since the last renewal
 	unknown int       // reservations with an unknown outcome

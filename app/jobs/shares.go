@@ -82,7 +82,7 @@ func (s *shares) add(client job.ID, jobs job.Load, sign int) {
 // mayMatter reports whether one client could have more than `few` jobs.
 func (s *shares) mayMatter(total job.Load) bool { return !s.unlimited() && total.Active > s.few }
 
-// counts stores the result of a count. counted is nil if no count by client was needed.
+// counts stores the result of a count. `counted` is nil if no count by client was needed.
 func (s *shares) counts(counted map[job.ID]job.Load, total job.Load) {
 	s.counted, s.room = counted, math.MaxInt
 	s.rest = job.Load{Active: min(total.Active, s.few), Queued: min(total.Queued, s.few)}

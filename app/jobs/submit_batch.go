@@ -103,7 +103,7 @@ func (s *Service) defineBatch(r job.BatchRequest, proven origins) (job.BatchSubm
 	return sub, nil
 }
 
-// ReceivedAt is the seed of random values. Each item gets its own, so that items with the same content get different random values.
+// ReceivedAt is the seed of random values. Equal items must get different random values, so each gets a different ReceivedAt.
 func itemRequest(r job.BatchRequest, i int) job.Request {
 	item := r.Items[i].Request
 	item.ClientID, item.RequestID, item.Language = r.ClientID, r.RequestID, r.Language

@@ -127,7 +127,7 @@ func (m *Maintenance) moveStranded(ctx context.Context, leading func() bool) (mo
 	return jobs + deliveries, err
 }
 
-// walk calls part until no rows are left. If the last call changed `full` rows, walk starts again from the first row.
+// walk calls `part` until no rows are left. If the last call changed `full` rows, walk starts again from the first row.
 func walk[Cursor comparable](leading func() bool, full int, part func(after Cursor) (int, Cursor, error)) (moved int, err error) {
 	var first, after Cursor
 	for leading() {

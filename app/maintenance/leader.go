@@ -18,8 +18,8 @@ const (
 
 type leader struct {
 	id job.ID
-	// elect takes or keeps the lease. It takes another process's lease only `vacant` after its expiry. If lease is 0, this process keeps
-	// leading, but any other process may take over.
+	// elect takes or keeps the lease. It takes another process's lease only `vacant` after its expiry. If `lease` is 0, this process
+	// keeps leading, but any other process may take over.
 	elect   func(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error)
 	resign  func(ctx context.Context, holder job.ID) error
 	metrics *app.Metrics

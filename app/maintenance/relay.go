@@ -23,7 +23,7 @@ const (
 // Each round checks the oldest due, unclaimed jobs. Lost tasks of later jobs are found before their turn comes. If a task is missing,
 // Redis may have lost all tasks, so the next batch is checked at once.
 //
-// It may be that no worker can run the oldest jobs. So the relay also checks later jobs, a batch per furtherEvery rounds.
+// Sometimes no worker can run the oldest jobs. So the relay also checks later jobs, a batch per furtherEvery rounds.
 type relay struct {
 	store   *repo.Store
 	queue   Queue

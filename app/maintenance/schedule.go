@@ -52,7 +52,7 @@ func (m *Maintenance) Schedule(ctx context.Context) error {
 	return m.schedule(ctx, always)
 }
 
-// queueDue queues due jobs. It returns them also together with an error. more is true if further jobs may be due.
+// queueDue queues due jobs. It returns the queued jobs, also after an error. `more` is true if further jobs may be due.
 func (m *Maintenance) queueDue(ctx context.Context, leading func() bool) (due [][]job.Job, more bool, err error) {
 	var mu sync.Mutex // guards due
 	queue := func() (full bool, err error) {

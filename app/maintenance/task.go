@@ -12,7 +12,7 @@ import (
 // blockedAfter is how long a vital task may fail or hang before the process gives up the leadership.
 const blockedAfter = 5 * time.Second
 
-// Round is one run of a task that repeats. It calls leading before each part of its work, and returns if the result is false.
+// Round is one run of a task that repeats. It calls `leading` before each part of its work, and returns if the result is false.
 type Round func(ctx context.Context, leading func() bool) error
 
 type task struct {

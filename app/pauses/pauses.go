@@ -22,7 +22,7 @@ type Service struct {
 // New returns a Service.
 func New(store *repo.Store, log *slog.Logger) *Service { return &Service{store, log} }
 
-// Pause stores p. If an equal pause exists, Pause returns it, and added is false.
+// Pause stores p. If an equal pause exists, Pause returns it, and `added` is false.
 func (s *Service) Pause(ctx context.Context, p job.Pause) (stored job.Pause, added bool, err error) {
 	p.ID = app.NewID()
 	stored, added, err = s.Store.AddPause(ctx, p)

@@ -52,8 +52,8 @@ func (r *Rescuer) GiveBack(ctx context.Context, held []job.Held) error {
 	return group.Wait()
 }
 
-// wait returns how long a job waits before the next claim: 0 at first, then a backoff. Otherwise a job that crashes its worker would soon
-// crash all workers.
+// wait returns how long a job waits before the next claim: 0 at first, then a backoff. Without the backoff, a job that crashes its worker
+// would soon crash all workers.
 func (r *Rescuer) wait(h job.Held) time.Duration {
 	if h.LeaseExpiries == 0 {
 		return 0

@@ -108,7 +108,7 @@ func beginFrom(s *job.Schedule, now time.Time) error {
 	return nil
 }
 
-// Change changes a schedule of the client. A new timetable starts now.
+// Change changes a schedule of the client. A new timetable applies from now on.
 func (s *Service) Change(ctx context.Context, client, id job.ID, p job.SchedulePatch) (*job.Schedule, error) {
 	violations := p.Violations
 	if p.Job != nil && len(violations) == 0 {

@@ -24,7 +24,7 @@ const (
 
 type prepare func(due time.Time) (jobs.Run, error)
 
-// stepper processes the due times of a schedule up to now, in order. Each due time becomes run, missed, skipped or pending.
+// stepper processes the due times of a schedule up to now, in order. It counts each due time as run, missed, skipped or pending.
 type stepper struct {
 	s       job.DueSchedule
 	times   *timetable.Times
