@@ -51,7 +51,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// again reports whether Refuse closed the socket of a failed Accept, or it was replaced.
+// again reports whether the socket of a failed Accept was closed by Refuse, or replaced by a new one.
 func (l *Listener) again(failed net.Listener) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
