@@ -1,7 +1,7 @@
 package main
 
-// merge replaces the parts of a choice (allOf, anyOf or oneOf) with one object that has the members of all parts. With allOf, required
-// members stay required. With anyOf or oneOf they become optional, because a value may match another part.
+// merge replaces allOf, anyOf or oneOf with one object that has the members of all parts. With anyOf or oneOf all members are optional,
+// because a value needs to match only one part. If the schema has properties of its own, merge only removes the parts.
 func (o *options) merge(v map[string]any, choice string, of []any) {
 	members, required := map[string]any{}, []any{}
 	for _, one := range of {
@@ -20,7 +20,7 @@ func (o *options) merge(v map[string]any, choice string, of []any) {
 	}
 }
 
-// gather keeps existing members. It returns the names of the required members.
+// gather adds the members of a schema to `members`, without replacing any. It returns the names of the required members.
 func (o *options) gather(members map[string]any, schema any) (required []any) {
 	v := object(schema)
 	if name, ok := reference(v); ok {
@@ -37,8 +37,8 @@ func (o *options) gather(members map[string]any, schema any) (required []any) {
 	return append(required, list(v["required"])...)
 }
 
-// simplify changes a schema to a form that the generator supports. It drops enum and const, and keeps the type. A reference to a schema
-// without a Go type is replaced with that schema. With Plain, a nullable member gets its plain Go type, and null becomes the zero value.
+// simplify changes a schema to a form that the generator supports. It drops enum and const, and keeps the type. If a schema gets no Go
+// type, references to it are replaced with its content. With Plain, nullable members are not pointers. Their zero value stands for null.
 func (o *options) simplify(v map[string]any) {
 	orNull := false
 	delete(v, "enum")

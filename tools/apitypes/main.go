@@ -1,5 +1,5 @@
-// Command apitypes writes Go types for the schemas of an OpenAPI document, and methods that send its operations. It uses oapi-codegen. Its
-// argument is a configuration of oapi-codegen with a few more members: see options.
+// Command apitypes writes Go types for the schemas of an OpenAPI document, and client methods for its operations. The argument is a
+// configuration file for oapi-codegen with additional members (see options).
 package main
 
 import (
@@ -26,18 +26,19 @@ type options struct {
 	Document string   `yaml:"document"`
 	Output   string   `yaml:"output"`
 	Only     []string `yaml:"only"` // schemas to generate, together with the schemas that they refer to
-	// Plain generates types for a client. The zero value stands for null where possible.
+	// Plain generates types for a client, with few pointers: the zero value stands for null.
 	Plain bool `yaml:"plain"`
 	// Types maps a schema, such as State, or a member, such as Job.params, to its Go type. "-" omits a member.
 	Types map[string]string `yaml:"types"`
 	// Rename maps a schema to its name in Go, if its own name does not fit. References use the new name too.
 	Rename map[string]string `yaml:"rename"`
-	// Embed maps a Go field, such as Meta or "Job *Job", to the structs that get it as first field. If the field's type is a schema in the
-	// struct's allOf, the struct has no other fields for that schema's members.
+	// Embed maps a Go field, such as Meta or "Job *Job", to the structs that get it as first field. An embedded schema is removed from
+	// the struct's allOf, so that its members do not appear twice.
 	Embed map[string][]string `yaml:"embed"`
 	// Constants maps an enumeration to a prefix. Each of its values becomes a constant with this prefix.
 	Constants map[string]string `yaml:"constants"`
-	// Lists maps an enumeration of Constants to a struct type. A list of these structs is generated. Each has a value and its meaning.
+	// Lists maps an enumeration, which must be in Constants, to the name of a struct type. A list of these structs is generated, one for
+	// each value with its meaning.
 	Lists map[string]string `yaml:"lists"`
 
 	// Methods are the client's methods, by name. They are written to MethodsOutput.
@@ -111,7 +112,8 @@ func read(file string, into any) error {
 	return yaml.Unmarshal(text, into)
 }
 
-// load reads the schemas of a document. The result has no paths, since oapi-codegen generates only types.
+// load reads the schemas of the document and adapts them to the options. The result has no paths, since oapi-codegen generates only
+// types.
 func (o *options) load() (*openapi3.T, error) {
 	var root yaml.Node
 	if err := read(o.Document, &root); err != nil {
@@ -166,7 +168,7 @@ func (o *options) load() (*openapi3.T, error) {
 	return openapi3.NewLoader().LoadFromData(plain)
 }
 
-// composed is added to the line numbers of members beside an allOf, so that they come after the members of its parts.
+// composed is added to the x-order of members beside an allOf, so that they follow the members from the allOf.
 const composed = 1_000_000
 
 // keepOrder makes the generator keep the order in which a document names the members of its schemas.
@@ -198,7 +200,7 @@ func each(node any, do func(v map[string]any)) {
 	}
 }
 
-// setType sets the Go type of a member of a schema, or of the parts in its allOf.
+// setType sets the Go type of a member, also in the parts of an allOf.
 func (o *options) setType(schema any, member, goType string) {
 	v := object(schema)
 	properties := object(v["properties"])
@@ -218,7 +220,7 @@ func (o *options) setType(schema any, member, goType string) {
 	}
 }
 
-// isInlined reports whether references to a schema use another Go type: one from Types, or a simple type.
+// isInlined reports whether no Go type is generated for a schema.
 func (o *options) isInlined(name string) bool {
 	kind, _ := kindOf(object(o.schemas[name]))
 	return o.Types[name] != "" || kind != nil && kind != "object"

@@ -20,9 +20,9 @@ type method struct {
 	Same      bool   `yaml:"same"` // the id in the response must equal the last argument
 
 	Wraps   string `yaml:"wraps"`   // name of the body's member that holds the argument
-	Member  string `yaml:"member"`  // the method returns this member of the answer
-	Filter  string `yaml:"filter"`  // Go type of a list's filter, with the query parameters
-	Collect bool   `yaml:"collect"` // as a slice, not an iterator
+	Member  string `yaml:"member"`  // the method returns only this member of the response
+	Filter  string `yaml:"filter"`  // Go struct for the query parameters of a list
+	Collect bool   `yaml:"collect"` // the method returns a slice, not an iterator
 	Open    bool   `yaml:"open"`    // the list has no end: the last page also has a cursor
 }
 

@@ -30,7 +30,7 @@ func (q *requests) write() error {
 	for _, schema := range all {
 		combine(all, schema)
 	}
-	q.change(all) // for the members that combine added
+	q.change(all) // again, for the members that combine() added
 	slices.Sort(q.Schemas)
 	lines := make([]string, len(q.Schemas))
 	for i, name := range q.Schemas {
@@ -83,7 +83,7 @@ func combine(all map[string]any, schema any) {
 			of = object(all[name])
 		}
 		for name, property := range object(of["properties"]) {
-			if value := object(property)["const"]; value != nil { // all alternatives share one enum; Go code checks the other members
+			if value := object(property)["const"]; value != nil { // the enum collects the constants of all alternatives
 				property = map[string]any{"type": "string", "enum": append(list(object(properties[name])["enum"]), value)}
 			}
 			properties[name] = property

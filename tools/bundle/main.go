@@ -1,10 +1,11 @@
 // Command bundle combines the files in a folder, in the order of their names, into one document that the service can serve. It adds the
 // components of ../shared.yaml to which the document refers. The files are OpenAPI or AsyncAPI with four additions:
 //
-//   - Anchors, aliases and merges (<<) are resolved.
+//   - They may use YAML anchors, aliases and merges (<<).
 //   - "parameters: [Limit]" and "headers: [Vary, ETag: StrongETag]" name components.
-//   - "errors: [404, 409]" of an operation names answers by their status.
-//   - x-bundle maps statuses to these answers. It also names components to add to all paths, answers and operations.
+//   - An operation lists its error responses by status: "errors: [404, 409]".
+//   - x-bundle maps each status to the component with this error response. It also names components to add to all paths, responses and
+//     operations.
 package main
 
 import (
@@ -86,9 +87,9 @@ type rules struct {
 	Parameters []string          // added to each path
 	Headers    []string          // added to each answer
 	Limits     []string          // headers of rate limits, for each answer of an operation
-	Every      []string          // errors that are added to each operation
-	Changes    []string          // errors that are added to each operation that is not GET
-	Errors     map[string]string // component names of the answers, by status
+	Every      []string          // statuses of errors, added to each operation
+	Changes    []string          // statuses of errors, added to each operation that is not GET
+	Errors     map[string]string // component of each error response, by status
 }
 
 func (r rules) apply(root *yaml.Node) {
@@ -137,7 +138,7 @@ func (r rules) operation(operation *yaml.Node, changes bool) {
 	}
 }
 
-// The names in `general` come first.
+// expandNames turns names into references. It puts the names in `general` first.
 func expandNames(n *yaml.Node, section string, general []string) {
 	var entries []*yaml.Node
 	for _, name := range general {
@@ -180,8 +181,8 @@ type taker struct {
 	taken            map[*yaml.Node]bool
 }
 
-// take adds the components to which a part refers. A component comes after the components that it uses, because type generators order
-// members by line.
+// take adds the components to which a part refers. A component is written after the components it refers to, because type generators keep
+// the order of lines.
 func (t taker) take(part *yaml.Node) {
 	for _, n := range part.Content {
 		if at := strings.Split(n.Value, "/"); len(at) == 4 && at[1] == "components" {

@@ -36,7 +36,6 @@ var build = sync.OnceValues(func() (output []byte, err error) {
 	return command.CombinedOutput()
 })
 
-// forgerun runs the program with no other variables.
 func forgerun(t *testing.T, environment []string, args ...string) string {
 	t.Helper()
 	out, err := build()
@@ -48,7 +47,6 @@ func forgerun(t *testing.T, environment []string, args ...string) string {
 	return string(out)
 }
 
-// secrets are the values that an operator puts into the Secret.
 var secrets = map[string]string{
 	"FORGERUN_DATABASE_URL": "postgres://forgerun:secret@postgres:5432/forgerun", "FORGERUN_REDIS_URL": "redis://redis:6379/0",
 	"FORGERUN_MASTER_KEY":  "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",
@@ -56,7 +54,6 @@ var secrets = map[string]string{
 	"OTEL_EXPORTER_OTLP_HEADERS": "api-key=secret",
 }
 
-// environment replaces references to a Secret with the values from secrets.
 func environment(c core.Container) map[string]string {
 	found := map[string]string{}
 	for _, v := range c.Env {
@@ -86,8 +83,7 @@ func TestLinterFindsNothing(t *testing.T) {
 	}
 }
 
-// Each role starts with the environment that the chart gives it. The service knows each variable, and secret values come only from the
-// Secret.
+// Secret values come only from the Secret.
 func TestRolesTakeTheirEnvironment(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		known := append(variables(t), "GOMEMLIMIT")

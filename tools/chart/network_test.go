@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Each selector finds only the pods of its role, whatever else is in the namespace, and names ports that these pods have.
 func TestSelectorsFindTheirRole(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		require.Len(t, of[*apps.Deployment](r), len(roles))
@@ -51,7 +50,6 @@ func TestSelectorsFindTheirRole(t *testing.T) {
 	})
 }
 
-// peersByPort maps a port to the peers that a network policy allows.
 type peersByPort map[int][]networking.NetworkPolicyPeer
 
 func (w peersByPort) add(ports []networking.NetworkPolicyPort, peers []networking.NetworkPolicyPeer) {
@@ -60,8 +58,7 @@ func (w peersByPort) add(ports []networking.NetworkPolicyPort, peers []networkin
 	}
 }
 
-// policies returns, for each role, the peers that may connect to its pods and the peers to which its pods may connect. A role is missing
-// if no policy selects its pods, because their traffic is then unlimited.
+// If no policy selects a role's pods, their traffic is not limited, and the maps do not have the role.
 func (r release) policies(t *testing.T) (in, out map[string]peersByPort) {
 	t.Helper()
 	in, out = map[string]peersByPort{}, map[string]peersByPort{}
@@ -89,8 +86,7 @@ func (r release) policies(t *testing.T) (in, out map[string]peersByPort) {
 	return in, out
 }
 
-// Pods can reach the addresses that they need, and no others. Only deliverers, and api processes that ask receivers for their consent,
-// can reach the internet.
+// Only deliverers can reach the internet, and api pods if they ask webhook receivers for consent.
 func TestPoliciesAllowTrafficThatARoleNeeds(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		in, out := r.policies(t)

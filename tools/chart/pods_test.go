@@ -70,7 +70,7 @@ func TestPodsAreProbedAndSpread(t *testing.T) {
 	})
 }
 
-// The termination grace period covers a job's grace period or a request's timeout, and half a minute more.
+// The termination grace period is 30 s longer than FORGERUN_SHUTDOWN_GRACE or FORGERUN_WEBHOOK_TIMEOUT.
 func TestPodsHaveTimeToEnd(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		want := map[string]float64{"default": 30, "minimal": 30, "hpa": 723.5, "keda": 120}[set]
@@ -95,7 +95,7 @@ func TestPodsHaveTimeToEnd(t *testing.T) {
 	})
 }
 
-// The migration runs before the objects of the release exist, so it needs nothing that the chart makes.
+// The migration runs before helm creates the chart's objects, so it must not refer to them.
 func TestMigrationNeedsNoObjectsOfTheRelease(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		jobs := of[*batch.Job](r)
@@ -117,7 +117,7 @@ func TestMigrationNeedsNoObjectsOfTheRelease(t *testing.T) {
 	})
 }
 
-// A role's own values override the common ones, even if they are false or zero. Common values that a role does not set still apply.
+// A role's own values override the common ones. A value of false or zero does so too.
 func TestRolesOwnValuesWin(t *testing.T) {
 	t.Parallel()
 	r := render(t, "hpa")

@@ -39,7 +39,7 @@ const (
 
 var roles = []string{"api", "worker", "deliverer"}
 
-// sets are the sets of values that each test renders: the chart's defaults, and the files in testdata.
+// sets names the values with which the chart is rendered: its defaults, or a file in testdata.
 var sets = []string{"default", "minimal", "hpa", "keda"}
 
 var kinds = map[string]func() meta.Object{
@@ -89,7 +89,7 @@ func valuesOf(t *testing.T, set string) map[string]any {
 	return values
 }
 
-// texts also checks the values against the schema.
+// ToRenderValues checks the values against the schema.
 func texts(c *chart.Chart, values map[string]any) (map[string]string, error) {
 	options := common.ReleaseOptions{Name: "demo", Namespace: namespace, Revision: 1, IsInstall: true}
 	all, err := util.ToRenderValues(c, values, options, common.DefaultCapabilities)

@@ -64,7 +64,7 @@ func TestOneOwnerOfReplicas(t *testing.T) {
 	})
 }
 
-// A missing answer does not count as zero.
+// If Prometheus has no value, KEDA must not take it as zero (ignoreNullValues).
 func TestScaledObjectsUseQueriesOfValues(t *testing.T) {
 	t.Parallel()
 	for name, s := range of[*keda.ScaledObject](render(t, "keda")) {
@@ -85,8 +85,6 @@ func TestScaledObjectsUseQueriesOfValues(t *testing.T) {
 	require.Equal(t, []string{"100", "30"}, []string{worker[0].Metadata["threshold"], worker[1].Metadata["threshold"]})
 }
 
-// A HorizontalPodAutoscaler uses metrics that a Prometheus rule records with the queries from the values. The autoscaler of the api uses
-// only CPU.
 func TestAutoscalersUseRecordedMetrics(t *testing.T) {
 	t.Parallel()
 	r := render(t, "hpa")

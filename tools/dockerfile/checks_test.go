@@ -12,7 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// images answers for a registry that every base image exists.
+// images stands for a registry in which every base image exists.
 type images struct{}
 
 func (images) ResolveImageConfig(_ context.Context, ref string, _ sourceresolver.Opt) (string, digest.Digest, []byte, error) {
