@@ -20,8 +20,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// startRedis starts a server with settings in a new folder. A cluster member also needs the port 10,000 above its own. If that port is
-// already in use, startRedis tries other ports.
+// A cluster member listens on two ports: its own, and its own plus 10,000. If one of them is in use, startRedis tries again.
 func startRedis(t *testing.T, settings map[string]string) (server *stack.Redis, data string) {
 	t.Helper()
 	redistest.NeedServer(t)

@@ -119,7 +119,7 @@ func TestParseURL(t *testing.T) {
 	}
 }
 
-// A process with an invalid address does not start. The log must not show its password.
+// The error is logged, so it must not contain the password.
 func TestParseURLRefuses(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{

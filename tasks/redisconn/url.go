@@ -37,14 +37,14 @@ var (
 	}
 )
 
-// CheckURL reports whether an address is valid. Its error does not quote it.
+// CheckURL returns an error if the address is invalid. The error does not quote the address.
 func CheckURL(raw string) error {
 	_, err := parseURL(raw)
 	return err
 }
 
-// User and password before the @ are for Redis, not for its sentinels. parseURL splits the hosts itself, because go-redis' own parsers
-// support neither sentinels nor a list of hosts, and net/url refuses several ports.
+// User and password before the @ are for Redis, not for its sentinels. parseURL splits the hosts itself. go-redis does not parse
+// sentinels or lists of hosts, and net/url rejects lists of hosts with ports.
 func parseURL(raw string) (*redis.UniversalOptions, error) {
 	name, rest, ok := strings.Cut(raw, "://")
 	form, known := schemes[name]
@@ -93,7 +93,7 @@ func parseURL(raw string) (*redis.UniversalOptions, error) {
 	return o, readDatabase(o, query.Get("db"), u.Path)
 }
 
-// Both numbers must be valid; the number in the path takes precedence.
+// The database number may be a parameter or the path. If both are set, the path wins, but both must be valid.
 func readDatabase(o *redis.UniversalOptions, param, path string) (err error) {
 	for _, number := range []string{param, strings.Trim(path, "/")} {
 		if number == "" {

@@ -1,7 +1,8 @@
-// Package redistest provides helpers for the tests below tasks: Redis servers, tasks, and waiting.
+// Package redistest provides helpers for tests in the folder tasks.
 //
-// Mini is an embedded Redis for tests that only need replies. DB is a database of a real server. Use it for blocking, publishing,
-// persistence, expiry and asynq's scripts. Own is a server that the test may break. "go test -short" skips tests with real servers.
+// Mini is an embedded Redis, enough for simple commands. DB is a database of a real server. Tests of blocking commands, publishing,
+// persistence, expiry and asynq's scripts need DB. Own is a server that the test may break. "go test -short" skips tests with real
+// servers.
 package redistest
 
 import (
@@ -30,7 +31,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// Within limits every wait for an expected event.
+// Within is the longest time that a test waits for an expected event.
 var Within = testkit.Patience
 
 // nil with -short
@@ -64,7 +65,7 @@ func Main(m *testing.M) int {
 	return 0
 }
 
-// NeedServer skips the test with -short, which starts no server.
+// NeedServer skips the test if -short is set: no server is running then.
 func NeedServer(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -99,7 +100,7 @@ func URL(t testing.TB) string {
 func MiniURL(t testing.TB) string {
 	t.Helper()
 	mini := miniredis.RunT(t)
-	go func() { // keys in miniredis expire only with FastForward
+	go func() { // miniredis has no clock: keys expire only when FastForward is called
 		for last := time.Now(); stack.Sleep(t.Context(), 100*time.Millisecond); {
 			now := time.Now()
 			mini.FastForward(now.Sub(last))
@@ -150,13 +151,13 @@ func many[T any](n int, one func() T) []T {
 	return all
 }
 
-// Eventually waits for the condition.
+// Eventually waits until the condition is true. The test fails if that takes too long.
 func Eventually(t testing.TB, condition func() bool, what ...any) {
 	t.Helper()
 	testkit.Eventually(t, fmt.Sprint(what...), condition)
 }
 
-// Receive waits for a value.
+// Receive returns the next value of the channel. The test fails if none arrives in time.
 func Receive[T any](t testing.TB, ch <-chan T, what string) T {
 	t.Helper()
 	select {
@@ -168,7 +169,7 @@ func Receive[T any](t testing.TB, ch <-chan T, what string) T {
 	}
 }
 
-// Start starts something and stops it at the end of the test.
+// Start calls s.Start now and s.Stop at the end of the test.
 func Start[T interface {
 	Start()
 	Stop(ctx context.Context) error
@@ -213,7 +214,7 @@ func Connect(t testing.TB, url string) *redisconn.Redis {
 	return ConnectTimeout(t, url, Within)
 }
 
-// ConnectHanging makes a connection for tests in which Redis hangs.
+// ConnectHanging makes a connection with a short timeout, for tests in which Redis hangs.
 func ConnectHanging(t testing.TB, url string) *redisconn.Redis {
 	t.Helper()
 	return ConnectTimeout(t, url, 2*time.Second)
@@ -228,7 +229,7 @@ func ConnectTimeout(t testing.TB, url string, timeout time.Duration) *redisconn.
 	return r
 }
 
-// StateOf returns the asynq state of a task in a queue, or "" if there is none.
+// StateOf returns the asynq state of a task, or "" if the task is not in the queue.
 func StateOf(t testing.TB, r *redisconn.Redis, queue, id string) string {
 	t.Helper()
 	state, err := r.Client.HGet(context.Background(), redisconn.QueueKey(queue, "t:"+id), "state").Result()
@@ -248,7 +249,7 @@ func JobState(t testing.TB, r *redisconn.Redis, task job.Task) string {
 	return StateOf(t, r, redisconn.Jobs, name)
 }
 
-// Info returns the inspector's information about a queue, zero if it does not know the queue.
+// Info returns asynq's information about a queue. It is empty if the queue does not exist.
 func Info(t testing.TB, r *redisconn.Redis, queue string) *asynq.QueueInfo {
 	t.Helper()
 	info, err := r.QueueInfo(queue)
