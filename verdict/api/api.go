@@ -1,5 +1,5 @@
-// Package api describes HTTP APIs for long-running work: which requests submit a job, read it, or read its events; how jobs are named; and
-// which states are final. What a description leaves out is taken from standards, such as 202 with Location.
+// Package api describes HTTP APIs for long-running work: which requests submit a job, read it, or read its events; how jobs are named;
+// and which states are final. If a description leaves something out, a standard applies, such as a 202 response with Location.
 package api
 
 import (
@@ -30,20 +30,20 @@ type API struct {
 	Reset   []string `yaml:"reset,omitempty"`
 	Job     Job      `yaml:"job,omitempty"`
 
-	Key         []string         `yaml:"key,omitempty"`         // places of the idempotency key in a request
-	Correlation []string         `yaml:"correlation,omitempty"` // places of the correlation id, which all tries of a request share
+	Key         []string         `yaml:"key,omitempty"`         // where a request has its idempotency key (see Job)
+	Correlation []string         `yaml:"correlation,omitempty"` // where a request has its correlation id, which is the same in all tries
 	Repeatable  []string         `yaml:"repeatable,omitempty"`  // operations that are safe to repeat without a key
-	Errors      map[int]Document `yaml:"errors,omitempty"`      // bodies of the error responses of faults, by status; 0: any other status
+	Errors      map[int]Document `yaml:"errors,omitempty"`      // by status: error responses that faults send; 0: all other statuses
 	Rules       []string         `yaml:"rules,omitempty"`
 
 	operations []operation
 }
 
-// Job describes how the API identifies jobs and shows their states. Each place is a JSON Pointer into a body, "header:NAME" or
-// "query:NAME".
+// Job describes how the API identifies jobs and shows their states. ID, Address and State contain JSON Pointers into the body,
+// "header:NAME" or "query:NAME".
 type Job struct {
 	ID      []string `yaml:"id,omitempty"`      // where the response to a submission has the job's id
-	Address []string `yaml:"address,omitempty"` // places of the job's address, if it has no id
+	Address []string `yaml:"address,omitempty"` // where the response has the job's URL; for APIs without job ids
 	State   []string `yaml:"state,omitempty"`
 	Final   []string `yaml:"final,omitempty"` // final states; case is ignored
 }
@@ -77,7 +77,7 @@ func Names() (names []string) {
 	return names
 }
 
-// Load reads a description: a ready-made one by name, or a file. Without a name, only the standards apply.
+// Load reads a description: a ready-made one by name, or a file. If name is empty, the description is empty, and only standards apply.
 func Load(name string) (*API, error) {
 	if name == "" {
 		return Parse(nil)
@@ -156,7 +156,7 @@ func (a *API) checkPlaces() error {
 // RuleIDs returns the ids of the rules that apply to clients of the API by default.
 func (a *API) RuleIDs() (ids []string) {
 	standard := verdict.StandardIDs()
-	for _, id := range verdict.IDs() { // in order
+	for _, id := range verdict.IDs() {
 		if slices.Contains(standard, id) || slices.Contains(a.Rules, id) {
 			ids = append(ids, id)
 		}
@@ -164,13 +164,13 @@ func (a *API) RuleIDs() (ids []string) {
 	return ids
 }
 
-// Faults tells fault profiles the operations of a described API: their names are the roles.
+// Faults names the operations of a described API for fault profiles. An operation's name is its role.
 var Faults = fault.API{Refuses: true, Lists: []string{string(verdict.List)}, Operations: map[fault.Use][]string{
 	fault.Submissions: {string(verdict.Submit)}, fault.Lookups: {string(verdict.Read), string(verdict.List)},
 	fault.Outcomes: {string(verdict.Outcome)}, fault.Streams: {string(verdict.Stream)},
 }}
 
-// Match returns the role of a request and the job id in its path. ok is false if the request is not described.
+// Match returns the role of a request and the job id in its path. If no operation of the description matches, `ok` is false.
 func (a *API) Match(r *http.Request) (role verdict.Role, id string, ok bool) {
 	for _, o := range a.operations {
 		if o.method != r.Method {
@@ -183,8 +183,8 @@ func (a *API) Match(r *http.Request) (role verdict.Role, id string, ok bool) {
 	return "", "", false
 }
 
-// ReadPath returns the path for reading a submitted job, or "" if the description has none. Other {names} in the path take their values
-// from the path of the submission.
+// ReadPath returns the path for reading a submitted job, or "" if the description has none. Names other than {id} get their values from
+// `submission`, the path of the submission.
 func (a *API) ReadPath(submission, id string) string {
 	sent := strings.Split(strings.TrimPrefix(submission, "/"), "/")
 	names := map[string]string{"{id}": url.PathEscape(id), "{id...}": id}
@@ -209,7 +209,7 @@ func (a *API) ReadPath(submission, id string) string {
 	return ""
 }
 
-// fill returns "" if a value is missing or the path has no {id}.
+// fill puts the values into the operation's path. It returns "" if a value or {id} is missing.
 func (o *operation) fill(names map[string]string) string {
 	path, named := "", false
 	for _, segment := range o.segments {

@@ -34,7 +34,7 @@ func Decode(body []byte) (document any) {
 	return document
 }
 
-// Text returns the first non-empty text at the places, or "" if there is none.
+// Text returns the first non-empty value that the message has at `places` (see Job), or "".
 func (m *Message) Text(places ...string) string {
 	for _, place := range places {
 		if name, ok := strings.CutPrefix(place, headerPlace); ok {
@@ -75,7 +75,7 @@ func (a *API) KeyOf(m *Message) string { return m.Text(a.Key...) }
 // CorrelationOf returns the correlation id of a request.
 func (a *API) CorrelationOf(m *Message) string { return m.Text(a.Correlation...) }
 
-// Names reports whether this header has the idempotency key or the correlation id.
+// Names reports whether the API uses this header for the idempotency key or the correlation id.
 func (a *API) Names(header string) bool {
 	return slices.ContainsFunc(slices.Concat(a.Key, a.Correlation), func(place string) bool {
 		return strings.EqualFold(place, headerPlace+header)
@@ -86,8 +86,8 @@ func (a *API) Names(header string) bool {
 // Operation-Location.
 var addresses = []string{"Operation-Location", "Azure-AsyncOperation", "Location", "Content-Location"}
 
-// Made returns the address or the id of the job that a request created, according to the response m. For an operation without a
-// description, it only accepts responses that follow a standard.
+// Made returns the address or the id of the job that a request created, according to the response m. If `described` is false, Made
+// accepts only responses that follow a standard.
 func (a *API) Made(m *Message, status int, described bool) (address *url.URL, id string) {
 	if status < 200 || status > 299 {
 		return nil, ""
@@ -140,7 +140,7 @@ func (m *Message) resolve(address string) *url.URL {
 	return m.URL.ResolveReference(parsed)
 }
 
-// Result returns the address of the job's result if the response redirects to it, or nil.
+// Result returns the target of a 303 redirect, where the job's result is. Otherwise it returns nil.
 func (m *Message) Result(status int) *url.URL {
 	if location := m.Header.Get("Location"); status == http.StatusSeeOther && location != "" {
 		return m.resolve(location)
@@ -219,8 +219,8 @@ func (a *API) isFinal(state string) bool {
 	return slices.ContainsFunc(finals, is)
 }
 
-// Shape describes how documents show jobs. The function `job` looks up a job by its id. `open` is the state that a fault shows for an
-// ended job. The default is "processing".
+// Shape describes how documents show jobs. The function `job` looks up a job by its id. If a fault hides that a job has ended, it shows
+// the state `open`. The default is "processing".
 func (a *API) Shape(open string, job func(id string) (string, bool)) wire.Shape {
 	return wire.Shape{
 		Things: []wire.Thing{{
@@ -233,8 +233,8 @@ func (a *API) Shape(open string, job func(id string) (string, bool)) wire.Shape 
 	}
 }
 
-// members converts JSON Pointers to paths of members. For /a/b it returns a/b and b, because a list may contain the object at /a itself.
-// Without any JSON Pointer in `places`, it uses `usual`.
+// members converts JSON Pointers to paths of members. For /a/b it returns a/b and b, because entries of a list may be objects that
+// another response has at /a. If `places` has no JSON Pointer, members uses `usual`.
 func members(places []string, usual ...string) (paths []string) {
 	if !slices.ContainsFunc(places, func(place string) bool { return strings.HasPrefix(place, "/") }) {
 		places = usual

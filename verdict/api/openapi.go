@@ -31,8 +31,8 @@ type documented struct {
 	} `yaml:"responses"`
 }
 
-// AddOpenAPI adds operations from an OpenAPI document to the description. Operations with a 202 response or callbacks are submissions, a
-// GET with an event stream is a stream, and a GET of a single resource below the path of a submission is a read.
+// AddOpenAPI adds operations from an OpenAPI document to the description. An operation with a 202 response or callbacks is a submission.
+// A GET of an event stream is a stream. A GET one segment below a submission's path is a read.
 func (a *API) AddOpenAPI(text []byte) error {
 	var d document
 	if err := yaml.Unmarshal(text, &d); err != nil {
@@ -45,7 +45,7 @@ func (a *API) AddOpenAPI(text []byte) error {
 	for path, operations := range d.Paths {
 		for method, node := range operations {
 			var o documented
-			if node.Decode(&o) != nil { // parameters or a summary
+			if node.Decode(&o) != nil { // not an operation: parameters or a summary of the path
 				continue
 			}
 			method = strings.ToUpper(method)
@@ -93,7 +93,7 @@ func (d *document) base() string {
 	return ""
 }
 
-// `key` is the name of the header for the idempotency key.
+// role guesses the role of an operation. `key` is the name of its header for the idempotency key.
 func (o *documented) role(method string) (role verdict.Role, key string) {
 	for _, p := range o.Parameters {
 		if p.In == "header" && strings.Contains(strings.ToLower(p.Name), "idempotency") {

@@ -7,8 +7,9 @@ import (
 
 var hooks = []string{"hook", "callback", "notif", "subscription"}
 
-// NamesReceiver reports whether a request may make the service send notifications. It looks for a URL in a header, parameter or member
-// named like "callback", or any URL sent to a path like "/webhooks". A bulk operation may also notify at its end.
+// NamesReceiver reports whether a request may name a receiver of notifications. A URL counts if its header, parameter or member has a
+// name like "callback". With a path like "/webhooks", any URL in the body counts. A bulk operation counts without a URL, because it may
+// send a notification at its end.
 func NamesReceiver(m *Message) bool {
 	path := strings.ToLower(m.URL.Path)
 	if strings.HasSuffix(path, "/bulk") {
