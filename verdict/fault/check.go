@@ -12,7 +12,8 @@ type Wrong struct{ Pointer, Detail string }
 // Error returns the pointer to the member and the violation.
 func (w *Wrong) Error() string { return w.Pointer + ": " + w.Detail }
 
-// Check returns the first invalid member of a rule. It checks nothing that depends on the API.
+// Check returns the first invalid member of a rule. It returns nil for a valid rule. Operations and error codes of the API are not
+// checked.
 func (r *Rule) Check() error {
 	m, e := &r.Match, &r.Effect
 	ranges := []struct {

@@ -12,7 +12,7 @@ const (
 	MaxPadding       = 4 << 20
 	// DeliveryExtra is the longest time that faults add to an attempt: a delay, two forged requests and copies.
 	DeliveryExtra = MaxDeliveryDelay + 3*ExtraTimeout
-	// ExtraTimeout limits each forged request, and all copies together.
+	// ExtraTimeout is the time limit of each forged request, and of all copies together.
 	ExtraTimeout = 10 * time.Second
 )
 
@@ -31,7 +31,7 @@ const (
 // Tampers lists all kinds of tampering.
 var Tampers = []Tamper{TamperBody, TamperSignature, TamperTimestamp, TamperKey, TamperTarget}
 
-// OfDeliveries reports whether the fault disturbs deliveries.
+// OfDeliveries reports whether the fault has members that apply only to deliveries.
 func (e *Effect) OfDeliveries() bool {
 	return e.Drop || e.Repeat > 0 || e.Tamper != "" || e.RotatedSecret || e.Padding > 0
 }

@@ -18,24 +18,24 @@ const (
 	MaxDelay     = time.Minute
 	MaxRetry     = 3600 // seconds in Retry-After
 	MaxEvents    = 1000 // events before a stream is disturbed
-	MaxTimes     = 1000 // number of times that a rule applies in a window
+	MaxTimes     = 1000 // maximum of Match.Times
 	MaxFor       = 10 * time.Minute
 	MaxRefuse    = 10 * time.Second
 )
 
-// Rule is a fault and the requests that it matches. Of the rules that match and apply to a request, the first one takes effect.
+// Rule is a fault and the requests that it matches. If several rules apply to a request, the first one takes effect.
 type Rule struct {
 	Match  Match  `json:"match"`
 	Effect Effect `json:"effect"`
 }
 
-// Match selects requests. An empty Match selects all. Only one of Nth, Every and Probability may be set. They count the requests that
-// match the other members, from 1.
+// Match selects requests. An empty Match selects all requests of the client, but no deliveries. Only one of Nth, Every and Probability
+// may be set. Nth and Every count only requests that match the other members, starting at 1.
 type Match struct {
-	Operation   string   `json:"operation,omitempty"` // the API's name of an operation, or Delivery; empty: all requests
+	Operation   string   `json:"operation,omitempty"` // name of an operation in the API, or Delivery; empty: all requests of the client
 	Nth         int      `json:"nth,omitempty"`       // the nth request; with Times or For, also requests after it
 	Times       int      `json:"times,omitempty"`     // how many requests from the nth on are disturbed; default 1
-	For         Duration `json:"for,omitempty"`       // how long requests are disturbed after the first one, even if Times is reached
+	For         Duration `json:"for,omitempty"`       // time after the first disturbed request in which all are disturbed, beyond Times
 	Every       int      `json:"every,omitempty"`     // each nth request
 	Probability float64  `json:"probability,omitempty"`
 	Same        bool     `json:"same,omitempty"`  // after the first disturbed request, only its repetitions match (see Subject)
@@ -43,7 +43,7 @@ type Match struct {
 	Until       *Time    `json:"until,omitempty"` // exclusive
 }
 
-// Effect is a fault. Members of different groups may be combined.
+// Effect is a fault. Blank lines separate groups of members. Members of different groups may be combined.
 type Effect struct {
 	// Response in place of the service's: an error document of the API, a proxy's error page, or a redirect.
 	Status    int    `json:"status,omitempty"`
@@ -66,7 +66,7 @@ type Effect struct {
 	SlowBytes   int      `json:"slow_bytes,omitempty"`   // speed of the response in bytes per second
 	ContentType string   `json:"content_type,omitempty"`
 
-	// Event streams. Each member counts the events of one connection.
+	// Event streams. Numbers of events are per connection.
 	CutAfter       *int `json:"cut_after,omitempty"`
 	HalfEventAfter *int `json:"half_event_after,omitempty"`
 	StallAfter     *int `json:"stall_after,omitempty"`
@@ -82,7 +82,7 @@ type Effect struct {
 	RotatedSecret bool   `json:"rotated_secret,omitempty"` // additional signature with another secret, before the right one
 	Padding       int    `json:"padding,omitempty"`        // spaces at the end of the body, in bytes
 
-	// Variations of documents and events that a client must accept (sections 4.3 and F of the async problem details draft).
+	// Variations of documents and events. A client must accept them (async problem details draft, sections 4.3 and F).
 	JobStatus    string `json:"job_status,omitempty"`
 	Unfinished   bool   `json:"unfinished,omitempty"`
 	OtherEnd     bool   `json:"other_end,omitempty"` // show an ended job in another final state of the API
@@ -96,12 +96,12 @@ type Effect struct {
 // Close says when the connection is closed.
 type Close string
 
-// When a connection may be closed.
+// Times at which a connection may be closed.
 const (
 	CloseBefore  Close = "before"       // the request has no effect
 	AfterCommit  Close = "after_commit" // the request has an effect, but its response is lost
 	CloseMidBody Close = "mid_body"
-	CloseNever   Close = "never" // the request has no effect and gets no response until the client hangs up, for at most MaxDelay
+	CloseNever   Close = "never" // no effect and no response; the connection stays open until the client hangs up, at most for MaxDelay
 	CloseStall   Close = "stall" // half of the response, then nothing until the client hangs up, for at most MaxDelay
 	CloseHalf    Close = "half"  // half-close: the service closes the connection for writing, without "Connection: close"
 )
@@ -131,7 +131,7 @@ var TLSes = []TLS{TLSHandshake, TLSExpired, TLSWrongHost}
 // Languages lists the values of Effect.Language.
 var Languages = []string{"de", "fr"}
 
-// Replaces reports whether the fault replaces the service's response, so that the request has no effect.
+// Replaces reports whether the request never reaches the service: the fault sends another response or none.
 func (e *Effect) Replaces() bool {
 	return e.Status != 0 || e.Code != "" || e.HTML || e.Moved != 0 || e.Unanswered()
 }
@@ -205,7 +205,7 @@ type Counted struct {
 	Seed     int64
 	Seen     int64
 	Applied  int64
-	Subject  string         // for Match.Same: of the current request; in the proxy, of the first disturbed one
+	Subject  string         // for Match.Same: subject of the current request; the proxy stores the subject of the first disturbed request
 	Age      *time.Duration // time since the rule first applied; nil if it never did
 }
 
@@ -225,8 +225,8 @@ func ViewOf(c Counted) View { return View{c.ID, c.Match, c.Effect, c.Seed, c.See
 // Window reports whether the nth request begins a window of several requests.
 func (m *Match) Window() bool { return m.Times > 0 || m.For > 0 }
 
-// Applies reports whether the rule disturbs request number Seen. The same seed, position and count give the same result. Windows also
-// depend on Applied and Age.
+// Applies reports whether the rule disturbs request number Seen. Seed, Position and Seen determine the result. Windows also depend on
+// Applied and Age.
 func (c *Counted) Applies() bool {
 	switch m := c.Match; {
 	case m.Window():
@@ -242,7 +242,7 @@ func (c *Counted) Applies() bool {
 	}
 }
 
-// Subject identifies a request for Match.Same by method, path, and idempotency key, or body if there is no key.
+// Subject identifies a request for Match.Same by method, path and idempotency key. Without a key, the body counts.
 func Subject(method, path string, key, body []byte) string {
 	h := fnv.New128a()
 	for _, part := range [][]byte{[]byte(method), []byte(path), key} {

@@ -38,7 +38,7 @@ func TestRulesApply(t *testing.T) {
 	}
 }
 
-// A rule applies at least Times times, and at least for the duration For.
+// A rule with Times and For ends when both limits are reached.
 func TestWindows(t *testing.T) {
 	t.Parallel()
 	at := func(m Match, seen, applied int64, age time.Duration) bool {

@@ -76,10 +76,10 @@ type Count struct {
 	Fault    string `json:"fault"`
 	Of       Use    `json:"of"`
 	Requests int    `json:"requests"`
-	Times    int    `json:"times"` // 0 if the fault did not happen
+	Times    int    `json:"times"`
 }
 
-// About returns the faults of the profile that do not depend on chance, each with the count 0.
+// About returns the faults that the profile surely causes, each with the count 0.
 func (p Profile) About(api API, seed int64) (about []Count) {
 	for _, r := range p.Rules(api, seed) {
 		if r.Match.Probability > 0 {

@@ -10,7 +10,7 @@ const (
 	unknownType  = "https://example.com/problems/of-a-later-version"
 )
 
-// all matches all operations except deliveries.
+// The empty name matches every operation except deliveries.
 var all = []string{""}
 
 type step struct {
@@ -27,7 +27,7 @@ func stuck(times int, e Effect) step { return step{e, Match{Times: times, Same: 
 
 func chain(operations []string, steps ...step) []Rule { return chainFrom(1, operations, steps...) }
 
-// later is the number of the first request that a profile may refuse permanently. By then, a client with one job has seen the job end.
+// A profile may refuse requests permanently from this number on. A client with only one job has seen its end before.
 const later = 7
 
 func chainFrom(nth int, operations []string, steps ...step) (rules []Rule) {
@@ -48,7 +48,7 @@ func (p *plan) drawn(of func(Effect) step, effects ...Effect) (steps []step) {
 	return steps
 }
 
-// first disturbs the first requests of each operation. Each effect disturbs one request; the order is random.
+// first returns rules that disturb the first requests of each operation. Each effect disturbs one request; the order is random.
 func (p *plan) first(operations []string, effects ...Effect) (rules []Rule) {
 	for _, operation := range operations {
 		order := p.Perm(len(effects))
@@ -73,8 +73,9 @@ func random(operations []string, probability float64, e Effect) (rules []Rule) {
 	return rules
 }
 
-// oddRetryAfter sends refusals with odd forms of Retry-After. A refusal without a valid time lasts one second, to catch a client that
-// retries at once. Between refusals, a response shows the job as unfinished, so that a client with one job sees all forms.
+// oddRetryAfter sends refusals with odd forms of Retry-After. After an invalid Retry-After, requests are refused for one second, so an
+// immediate retry fails too. Between refusals, the job is shown as unfinished. So a client with one job reads it often enough to get all
+// forms.
 func (p *plan) oddRetryAfter() []Rule {
 	refusal := func(status int, as RetryAfter, seconds int) Effect {
 		return Effect{Status: status, RetryAfterAs: as, RetryAfter: new(seconds)}
@@ -133,7 +134,7 @@ func (p *plan) staleConnections() []Rule {
 		chain(p.streams, once(Effect{StreamRetry: 10_000, CutAfter: new(1)})))
 }
 
-// moved redirects requests to the same address, to another host, and for two seconds in a loop.
+// moved redirects requests to the same address, to another host, and in a loop that ends after two seconds.
 func (p *plan) moved() []Rule {
 	temporary, permanent, other := Effect{Moved: 307}, Effect{Moved: 308}, Effect{Moved: 303}
 	kept, seen := p.drawn(once, temporary, permanent), p.drawn(once, temporary, permanent, other)

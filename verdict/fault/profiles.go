@@ -79,8 +79,8 @@ var plans = map[Profile]func(*plan) []Rule{
 	Outage: (*plan).outage,
 }
 
-// Rules returns the rules of a profile. Each fault disturbs one of the first requests of its operation; the seed decides which one.
-// Further faults happen at random, or for a few seconds after a certain request.
+// Rules returns the rules of a profile. Each fault disturbs one of the first requests of its operation; the seed decides which one. Some
+// profiles have more faults, at random or for a few seconds.
 func (p Profile) Rules(api API, seed int64) []Rule {
 	draw, ok := plans[p]
 	if !ok {
