@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// trivial lists rules that any request tests. A client that passes only these has shown little.
+// trivial lists rules that can be tested with any requests. A client that passes only these has shown little.
 var trivial = []string{"no-key-in-url", "connection-reuse", "content-negotiation"}
 
 // noRetryIdentity says why rules about retries were not tested if the client sends neither keys nor correlation ids.
@@ -74,7 +74,7 @@ func (r *record) whyNothingJudged(v *Verdict) string {
 
 func substantial(rule string) bool { return !slices.Contains(trivial, rule) }
 
-// untested returns a phrase for Sentence.
+// untested returns the reason why a rule was not tested, for the text that Sentence writes.
 func (r *record) untested(rule rule) string {
 	switch rule.id {
 	case "stream-resume", "half-events":
@@ -102,7 +102,7 @@ func (r *record) untested(rule rule) string {
 	return rule.untested
 }
 
-// Retries of an unnamed submission look like new submissions.
+// An unnamed submission has neither key nor correlation id. Its retries look like new submissions.
 func unnamed(x *exchange) bool { return submits(x) && x.Key == "" && x.Correlation == "" }
 
 func reasons(results []Result) (all []string) {

@@ -54,7 +54,7 @@ var slow = regexp.MustCompile(`(?i)^(python|node|deno|bun|undici|axios|got |ruby
 // closingAgents matches the User-Agent of libraries that ask to close the connection by default.
 var closingAgents = regexp.MustCompile(`^(Python-urllib|PHP|http\.rb|axios|node-fetch)/?`)
 
-// minStartup returns the shortest time that a program needs from its start to its first request.
+// minStartup returns the shortest time from a program's start to its first request.
 func minStartup(agent string) time.Duration {
 	if slow.MatchString(agent) {
 		return 15 * time.Millisecond
@@ -62,10 +62,10 @@ func minStartup(agent string) time.Duration {
 	return 3 * time.Millisecond
 }
 
-// caller has the counts for one User-Agent: how many requests reused a connection and how many did not.
+// caller counts the requests of one User-Agent.
 type caller struct {
-	fresh, able int // able: could reuse a connection; fresh: could, but used a new one
-	unkept      int // fresh requests that the start of a new process cannot explain
+	fresh, able int // able: requests that could reuse a connection; fresh: the able requests that used a new one
+	unkept      int // fresh requests that probably do not come from a new process
 	gone        int // connections that a fault or an intermediary may have closed
 	last        *exchange
 	until       time.Time // latest end of an earlier exchange
@@ -91,8 +91,8 @@ func (c *caller) add(x *exchange) {
 	}
 }
 
-// reused checks that the client reuses connections. A script that starts a process per request cannot keep them. So new connections are a
-// mistake only if a new process cannot explain them.
+// reused checks that the client reuses connections. A script that starts a process per request cannot keep connections open. So a new
+// connection counts only if it was probably not made by a new process.
 func reused(r *record, f *finding) {
 	callers := map[string]*caller{}
 	var order []*caller

@@ -7,8 +7,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// faults counts the session's faults by kind and by the purpose of the disturbed requests. Kinds of faults that the session's profile
-// promised but that did not happen have the count 0.
+// faults counts the session's faults by kind and by the purpose of the disturbed requests. A kind of fault that the profile contains but
+// that did not happen has the count 0.
 func faults(r *record) []fault.Count {
 	counts := []fault.Count{}
 	requests, byKind := map[fault.Use]int{fault.Deliveries: len(r.Attempts)}, map[string]int{}
@@ -46,7 +46,7 @@ func faults(r *record) []fault.Count {
 	return counts
 }
 
-// Unmet returns the number of kinds of faults in the profile that did not happen.
+// Unmet returns how many kinds of faults did not happen although the profile has them.
 func (v *Verdict) Unmet() (n int) {
 	for _, c := range v.Faults {
 		if c.Times == 0 {

@@ -30,7 +30,7 @@ func answered(r *record, f *finding) {
 	}
 }
 
-// refused checks that the client does not answer 2xx to forged requests, which have an invalid, foreign or outdated signature.
+// refused checks that the client does not answer 2xx to forged deliveries.
 func refused(r *record, f *finding) {
 	old, forged := false, false
 	for i := range r.sent {
@@ -62,8 +62,8 @@ var tamperText = map[fault.Tamper]string{
 	fault.TamperTarget:    "the request was signed for another receiver",
 }
 
-// repeated checks that the client answers a copy of a delivery with 2xx. If an earlier attempt failed, a 2xx proves nothing: the receiver
-// may know the id without having handled the event.
+// repeated checks that the client answers a copy of a delivery with 2xx. After a failed attempt, a 2xx proves nothing: the client may
+// have stored the id but not handled the event.
 func repeated(r *record, f *finding) {
 	failedDeliveries := map[string]bool{}
 	for i := range r.Attempts {

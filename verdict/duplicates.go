@@ -10,16 +10,16 @@ type content struct{ method, path, query, body string }
 
 func contentOf(x *exchange) content { return content{x.Method, x.Path, x.Query, x.Body} }
 
-// duplicates checks that the client does not create a second job after the response to a submission was lost. It judges every POST, even
-// without a recognized job: two created resources already prove the mistake.
+// duplicates checks that the client does not create a second job after the response to a submission was lost. It judges all POSTs,
+// because two created resources prove the mistake, whatever they are.
 func duplicates(r *record, f *finding) {
 	posts := indexed(r, func(x *exchange, add func(content)) {
 		if x.Method == http.MethodPost {
 			add(contentOf(x))
 		}
 	})
-	arrived := map[content]int{} // accepted POSTs by content; a client that sends two successfully may want two equal jobs
-	lookups := group{}           // successful reads without a job id, by which the client may look for its job
+	arrived := map[content]int{} // number of accepted POSTs by content; if two were accepted, the client may want two equal jobs
+	lookups := group{}           // reads without a job id, with which the client may look for its job
 	r.each(func(x *exchange) {
 		switch {
 		case x.Method == http.MethodPost && x.Arrived() && accepted(x):

@@ -12,20 +12,18 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// finding is the interim result of a rule.
 type finding struct {
 	times, failures int
 	passed, broken  []Evidence
-	ways            []string // shapes (see shape) of the mistakes in broken; equal shapes are one entry with a count
+	ways            []string // shape (see shape) of each mistake in broken; mistakes of the same shape share an entry
 	broke           []int
-	doubtful        string  // why the record does not show whether the rule was kept; empty if it does
+	doubtful        string  // why the rule could not be judged; usually empty
 	cites           *demand // requirement to cite in place of the rule's own; may be nil
 }
 
-// doubt notes a possible mistake that the record cannot confirm.
 func (f *finding) doubt(what string) { f.doubtful = what }
 
-// pass notes that x kept the rule. `before` is the earlier request because of which the rule applies to x. Either may be nil.
+// pass notes that x kept the rule. `before` is an earlier request that made the rule apply to x. Both x and `before` may be nil.
 func (f *finding) pass(before, x *exchange, found string) {
 	f.times++
 	if len(f.passed) == 0 {
@@ -37,8 +35,8 @@ func (f *finding) fail(before, x *exchange, found, expected string) {
 	f.failBy(nil, before, x, found, expected)
 }
 
-// failBy is like fail. `cites` is the sentence of a standard that the mistake violates, or nil for the rule's own sentence. The result
-// cites it only if all mistakes have the same `cites`.
+// failBy is like fail. `cites` is the requirement that the mistake violates; nil means the rule's own. If mistakes differ in `cites`, the
+// result cites the rule's own requirement.
 func (f *finding) failBy(cites *demand, before, x *exchange, found, expected string) {
 	if f.failures > 0 && f.cites != cites {
 		cites = nil
@@ -75,7 +73,7 @@ func either[T any](first bool, one, other T) T {
 	return other
 }
 
-// Exchanges of equal shape differ only in the job or in the fault's delays.
+// shape leaves out the job's id and the delays of a fault, so that repeated mistakes look equal.
 func shape(x *exchange) string {
 	if x == nil {
 		return ""
@@ -179,7 +177,7 @@ func lostText(x *exchange) string {
 	return fmt.Sprintf("none: a %d was lost after processing%s", x.Status, by)
 }
 
-// faultText describes a fault in words and as JSON, such as "response lost after processing {...}".
+// Example: "response lost after processing {...}".
 func faultText(e *fault.Effect) string {
 	if e == nil {
 		return ""

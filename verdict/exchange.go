@@ -22,18 +22,18 @@ const MaxLabel = 200
 // Role is the purpose of a request.
 type Role string
 
-// Other requests have an empty role.
+// Role is empty for requests with none of these purposes.
 const (
-	Submit     Role = "submit"      // creates a job
-	SubmitMany Role = "submit_many" // creates several jobs
-	Read       Role = "read"        // shows the state of a job
-	ReadMany   Role = "read_many"   // shows the states of jobs submitted together
-	List       Role = "list"        // shows jobs
-	Outcome    Role = "outcome"     // shows the outcome of a job
-	Stream     Role = "stream"      // reads a stream of events
-	Retry      Role = "retry"       // asks the service to retry a job
-	Delivery   Role = "delivery"    // delivers an event to the client
-	Reset      Role = "reset"       // removes the client's data; requests before and after it are judged separately
+	Submit     Role = "submit"
+	SubmitMany Role = "submit_many"
+	Read       Role = "read"      // shows the state of a job
+	ReadMany   Role = "read_many" // shows the states of jobs submitted together
+	List       Role = "list"      // shows jobs
+	Outcome    Role = "outcome"   // shows the outcome of a job
+	Stream     Role = "stream"
+	Retry      Role = "retry"
+	Delivery   Role = "delivery"
+	Reset      Role = "reset" // removes the client's data; requests before and after it are judged separately
 )
 
 var faultUses = map[Role]fault.Use{
@@ -41,7 +41,8 @@ var faultUses = map[Role]fault.Use{
 	Outcome: fault.Outcomes, Stream: fault.Streams, Delivery: fault.Deliveries, Retry: fault.Others, Reset: fault.Others, "": fault.Others,
 }
 
-// Exchange is a request with its response: of the client, or to the client (a delivery). It contains neither keys nor bodies.
+// Exchange is a request with its response. The client sent the request, or received it (a delivery). Keys and bodies are recorded as
+// hashes.
 type Exchange struct {
 	Start time.Time `json:"start"` // when the request was read
 	End   time.Time `json:"end"`   // when the response was complete, or the stream ended
@@ -81,7 +82,7 @@ type Exchange struct {
 	ETag       string   `json:"etag,omitempty"`
 	Location   string   `json:"location,omitempty"`    // target of a redirect: path and query, or the whole URL for another origin
 	Job        string   `json:"job,omitempty"`         // job in the path, or job that the request created
-	Made       string   `json:"made,omitempty"`        // job in the response to a submission; a retry gets the first try's job
+	Made       string   `json:"made,omitempty"`        // job that the response to a submission names; for a retry, the job of the first try
 	Created    string   `json:"created,omitempty"`     // id or address of any resource in the response to a POST
 	Unreached  string   `json:"unreached,omitempty"`   // why there is no response, such as "connection refused at 127.0.0.1:3000"
 	Final      []string `json:"final,omitempty"`       // jobs shown in a final state
@@ -92,7 +93,7 @@ type Exchange struct {
 	Fault  *fault.Effect `json:"fault,omitempty"`
 	HungUp bool          `json:"hung_up,omitempty"` // the client hung up before the response was complete
 
-	// Set if the request delivers an event and a fault disturbs it. A withheld request is recorded too.
+	// Set only for deliveries that a fault disturbed. A delivery that a fault dropped has an Exchange too.
 	Delivery string `json:"delivery,omitempty"`
 	Number   int    `json:"attempt,omitempty"`
 	Event    string `json:"event,omitempty"`
@@ -102,23 +103,23 @@ type Exchange struct {
 
 // Part is the part of an event stream that a client received over one connection.
 type Part struct {
-	Open   bool     `json:"open,omitempty"` // record of the stream's start; a later record with the same Start has its end
+	Open   bool     `json:"open,omitempty"` // the stream was still open; its end is in a later Exchange with the same Start
 	Events int      `json:"events"`
 	Cut    bool     `json:"cut,omitempty"`   // a fault ended or silenced the stream
-	IDs    []string `json:"ids,omitempty"`   // ids of the last MaxShown events; "" resets the last event ID
-	Late   int      `json:"late,omitempty"`  // how many of the last ids may not have reached the client before the fault
+	IDs    []string `json:"ids,omitempty"`   // ids of the last MaxShown events; an empty id clears the client's last event ID
+	Late   int      `json:"late,omitempty"`  // number of ids at the end of IDs that possibly did not reach the client before the fault
 	Half   string   `json:"half,omitempty"`  // id of an event that was cut in half
 	Retry  int      `json:"retry,omitempty"` // reconnection time from the service, in ms
 }
 
-// Run is a job of the client that is judged.
+// Run is a job of the judged client.
 type Run struct {
 	ID        string
 	State     string    // for people
 	Finished  time.Time // zero while the job is not final
 	Permanent bool      // the job failed, and a retry would not help
 	Batch     string
-	Groups    []string // batch and bulk operations of the job; once they end, the job has ended too
+	Groups    []string // batch and bulk operations that contain the job; they end after all their jobs
 }
 
 // Attempt is one attempt to deliver an event to the client.
@@ -132,7 +133,7 @@ type Attempt struct {
 	Took       time.Duration
 	Status     int    // 0 without a response
 	Error      string // error class; empty if delivered
-	GaveUp     bool   // the service gave up after Took
+	GaveUp     bool   // the service stopped waiting for a response after Took
 	Unsigned   bool   // missing or invalid signature
 
 	place int // line number in the session's journal (see Entry)

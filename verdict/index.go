@@ -16,11 +16,11 @@ type record struct {
 	journal   *journal
 	runs      map[string]*Run
 
-	reads     map[place]group     // reads by resource and reader, without streams
+	reads     map[place]group     // reads of each resource by each reader; no streams
 	shared    map[uint64]bool     // connections that served several requests
 	hints     map[string]jobHints // deliveries and stream events by job; key "": events that name no job
-	open      map[string]spans    // periods of responses that may have shown a job's end, by job; key "": any job
-	ends      map[string]ends     // responses that showed an end, by job, batch or bulk operation
+	open      map[string]spans    // by job: times in which the client may have seen its end; key "": the end of any job
+	ends      map[string]ends     // by job, batch or bulk operation: responses that showed its end
 	disturbed map[attempt]disturbance
 }
 
@@ -50,7 +50,7 @@ func (r *record) index() {
 		r.runs[r.Runs[i].ID] = &r.Runs[i]
 	}
 	r.countEras()
-	if r.Standards && len(r.Attempts) == 0 { // the service may send notifications that are not recorded
+	if r.Standards && len(r.Attempts) == 0 { // the client may learn of ends from notifications that are not recorded
 		r.each(func(x *exchange) { r.Elsewhere = r.Elsewhere || x.Receiver })
 	}
 	r.disturbed = map[attempt]disturbance{}
@@ -117,7 +117,7 @@ func (r *record) each(f func(x *exchange)) {
 // group is a list of exchanges, sorted by start.
 type group []*exchange
 
-// indexed calls keys for each exchange. keys must call add with each key of the exchange.
+// indexed groups the exchanges by keys. The function `keys` calls `add` with each key of x.
 func indexed[K comparable](r *record, keys func(x *exchange, add func(K))) map[K]group {
 	groups := map[K]group{}
 	r.each(func(x *exchange) {
@@ -142,8 +142,8 @@ func (g group) next(x *exchange) *exchange {
 	return nil
 }
 
-// since returns the first exchange that began after the start of x, or nil if there is none. The end of x may be late, because a service
-// notices late that a client has hung up.
+// since returns the first exchange that began after the start of x, or nil if there is none. since does not use the end of x: if the
+// client hung up, the recorded end is too late.
 func (g group) since(x *exchange) *exchange {
 	for _, y := range g[sort.Search(len(g), func(i int) bool { return g[i].place > x.place }):] {
 		if y.Start.After(x.Start) {
@@ -188,7 +188,7 @@ func (s spans) begin(since, until time.Time) bool {
 	return n < len(s) && s[n].from.Before(until)
 }
 
-// end is an exchange or a delivery attempt that showed a job in a final state.
+// end is an exchange or an attempt that showed a final state.
 type end struct {
 	exchange *exchange
 	attempt  *Attempt
@@ -209,10 +209,10 @@ func (e end) until() time.Time {
 	return e.attempt.At
 }
 
-// ends are sorted by until.
+// ends are sorted by the time that end.until returns.
 type ends []end
 
-// since returns the end that the client may have seen first at or after a moment, and when.
+// Of the ends after `moment`, since returns the one that the client may have seen first, and the time.
 func (all ends) since(moment time.Time) (first end, at time.Time) {
 	n := sort.Search(len(all), func(i int) bool { return !all[i].until().Before(moment) })
 	for _, e := range all[n:] {

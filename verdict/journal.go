@@ -11,13 +11,13 @@ import (
 
 // Entry is a line of a session's journal: a recorded request, or a delivery attempt.
 type Entry struct {
-	Number int `json:"number"` // number of the entry, starting at 1
+	Number int `json:"number"` // 1-based
 	Moment
 	Operation string       `json:"operation,omitempty"` // name of the operation in fault rules
 	Of        fault.Use    `json:"of"`
 	Job       string       `json:"job,omitempty"`
 	JobState  JobState     `json:"job_state,omitempty"` // empty: the request names no job
-	Breaks    []string     `json:"breaks"`              // ids of the rules that this request broke, or that demand a missing later request
+	Breaks    []string     `json:"breaks"`              // ids of rules broken by this request, or by the lack of a later one
 	Role      Role         `json:"-"`
 	Status    int          `json:"-"` // 0: no response
 	Effect    fault.Effect `json:"-"`
@@ -37,7 +37,7 @@ const (
 type journal struct {
 	record *record
 	lines  []line
-	states []JobState       // job state before each line
+	states []JobState       // for each line, what the client knew before about its job
 	breaks map[int][]string // ids of broken rules, by line number
 	edit   func(*Moment)    // changes each entry; may be nil
 }
@@ -61,8 +61,8 @@ func (l line) job() string {
 	return cmp.Or(l.exchange.Job, l.exchange.Made)
 }
 
-// newJournal numbers the attempts and exchanges of a record. A delivery with a fault and its attempt share a line. A request that a
-// fault adds has its own line.
+// newJournal numbers the attempts and exchanges of a record. A disturbed delivery is in r.Attempts and in r.sent, but gets one line. A
+// request that a fault adds has its own line.
 func newJournal(r *record) *journal {
 	j := &journal{
 		record: r, breaks: map[int][]string{}, lines: make([]line, 0, len(r.Attempts)+len(r.exchanges)+len(r.sent)),
@@ -89,12 +89,11 @@ func newJournal(r *record) *journal {
 			l.attempt.place = i + 1
 		}
 	}
-	j.know()
+	j.fillStates()
 	return j
 }
 
-// know stores, for each line, which job state the client knew before it.
-func (j *journal) know() {
+func (j *journal) fillStates() {
 	known := map[string]JobState{}
 	j.states = make([]JobState, len(j.lines))
 	for i, l := range j.lines {
@@ -142,7 +141,7 @@ func (j *journal) note(rule string, places []int) {
 	}
 }
 
-// Journal returns all judged requests and attempts. A verdict that was read from JSON has none.
+// Journal returns all judged requests and attempts. If the verdict was read from JSON, the sequence is empty.
 func (v *Verdict) Journal() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		if v.journal == nil {

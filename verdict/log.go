@@ -20,7 +20,6 @@ type Log struct {
 	bytes     int // approximate size of the Log
 }
 
-// kept is the stored form of an Exchange.
 type kept struct {
 	Start             time.Time
 	took              time.Duration
@@ -116,7 +115,7 @@ func (l *Log) Len() int {
 // Copy returns a Log with the exchanges so far. The copy can be judged while the original grows.
 func (l *Log) Copy() *Log { return &Log{kept: l.kept[:len(l.kept):len(l.kept)]} }
 
-// FoundKey marks the exchanges with a key in their URL and removes the key. removeKey removes the key from a URL, and reports whether it
+// FoundKey removes API keys from the URLs of exchanges, and sets KeyInURL. removeKey removes the key from a URL, and reports whether it
 // found one. Copies of the Log do not change.
 func (l *Log) FoundKey(removeKey func(path, query string) (shownPath, shownQuery string, found bool)) {
 	var changed []*kept

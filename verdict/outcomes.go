@@ -10,8 +10,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// learned returns the first exchange that showed the client the end of a job, batch or bulk operation, and when it did. Ends before the
-// given time do not count. It returns zero values if there is none.
+// learned returns the first exchange that showed the client the end of a job, batch or bulk operation, and when it did. An end before
+// `since` does not count. If the client did not see the end, learned returns zero values.
 func (r *record) learned(id string, since time.Time) (first *exchange, at time.Time) {
 	e, at := r.ends[id].since(since.Add(-Tolerance))
 	if e.attempt != nil {
@@ -20,9 +20,9 @@ func (r *record) learned(id string, since time.Time) (first *exchange, at time.T
 	return e.exchange, at
 }
 
-// ended returns the exchange that showed the client the end of a run, and how late that was. If the client follows the run's batch or
-// bulk operation, the delay starts at the end of the batch or bulk operation. waiting reports whether a batch or bulk operation of the
-// run has not ended. Time in which the client was blocked does not count.
+// ended returns the exchange with which the client learned of a run's end, and the delay since the end. If the client learned it from a
+// group (batch or bulk operation), the delay starts at the end of the group. waiting reports whether a batch or bulk operation of the run
+// has not ended. Time in which the client was blocked does not count.
 func (r *record) ended(run *Run, blocked spans) (first *exchange, late time.Duration, waiting bool) {
 	consider := func(id string, due time.Time) {
 		x, at := r.learned(id, run.Finished)
@@ -44,7 +44,7 @@ func (r *record) ended(run *Run, blocked spans) (first *exchange, late time.Dura
 			due = run.Finished
 		}
 		consider(id, due)
-		consider(id+"/"+run.ID, due) // the item of the run in a bulk operation
+		consider(id+"/"+run.ID, due) // a bulk operation's item for this run
 	}
 	return first, late, waiting
 }
@@ -120,8 +120,8 @@ func (r *record) gaveUp() func(run *Run) bool {
 	}
 }
 
-// blockedTimes returns the times in which a client that sends one request at a time could not read: it had to wait after a refusal, or a
-// fault delayed its request.
+// blockedTimes returns when a client with one request at a time could not read the job. It was waiting after a refusal, or a fault
+// delayed its request.
 func (r *record) blockedTimes() (all spans) {
 	r.each(func(x *exchange) {
 		switch refused := failed(x) || x.Status == http.StatusForbidden; {
@@ -134,7 +134,7 @@ func (r *record) blockedTimes() (all spans) {
 	return all
 }
 
-// within returns how long the spans cover the time from since to until.
+// within returns how much of the time between `since` and `until` is in the spans.
 func (s spans) within(since, until time.Time) (sum time.Duration) {
 	for _, one := range s {
 		from, to := one.from, one.until
@@ -177,8 +177,9 @@ func (r *record) unended(id string) bool {
 	return (!over || r.endedBefore(end)) && slices.ContainsFunc(r.Runs, func(run Run) bool { return run.Batch == id })
 }
 
-// wouldPollAgain returns a function that reports whether a waiting client would have read the job again after x. The client must poll
-// unfinished jobs, and must have sent a request after the required pause. A delivery or event about the job makes this uncertain.
+// wouldPollAgain returns a function that reports whether a waiting client would have read the job again after x. The function returns
+// true if the client polls unfinished jobs and was active long after the pause that x required. It returns false if there was a delivery
+// or event about the job.
 func (r *record) wouldPollAgain() func(x *exchange) bool {
 	polls := false
 	var last time.Time
@@ -197,7 +198,7 @@ func (r *record) wouldPollAgain() func(x *exchange) bool {
 	}
 }
 
-// mayHaveLearned reports whether an exchange with unknown content may have shown the client the end of the run.
+// mayHaveLearned reports whether the client may have seen the end of the run in a response that the record does not contain.
 func (r *record) mayHaveLearned(run *Run) bool {
 	return slices.ContainsFunc(append([]string{run.ID}, run.Groups...), func(id string) bool {
 		return r.mayHaveShown(id, run.Finished.Add(-Tolerance), run.Finished.Add(LearnWithin))
@@ -221,7 +222,7 @@ func endText(state string) string {
 
 // unretried checks that the client does not retry permanently failed jobs.
 func unretried(r *record, f *finding) {
-	first, seen := map[string]*exchange{}, map[string]*exchange{} // by job: first has its submission, seen the exchange that showed its end
+	first, seen := map[string]*exchange{}, map[string]*exchange{} // by job id: first submission, and first response that showed the end
 	r.each(func(x *exchange) {
 		if submits(x) && first[x.Made] == nil {
 			first[x.Made] = x

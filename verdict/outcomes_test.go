@@ -114,8 +114,7 @@ func (t *trace) reset() *trace {
 	return t.send(verdict.Exchange{Method: "POST", Path: "/v1/testbed/reset", Role: verdict.Reset, Status: 200, Reused: true})
 }
 
-// A client may submit a job again after it saw the job fail, or after a reset. It must not submit it again if the job succeeded or if it
-// never read the job.
+// A client may submit a job again after it saw the job fail, or after a reset. It must not do so if the job succeeded or was never read.
 func TestIntentions(t *testing.T) {
 	t.Parallel()
 	cancel := func(n byte, key string) verdict.Exchange { return cancel(n, func(x *verdict.Exchange) { x.Key = key }) }

@@ -36,7 +36,7 @@ func retryAfter(r *record, f *finding) {
 		readable := y.Status < 300 || y.Status == http.StatusNotModified || y.Status == http.StatusNotFound
 		waited, job := y.Start.Sub(x.End()), cmp.Or(x.Job, x.Made)
 		if requiredWait(x) <= Tolerance {
-			return // an immediate request is allowed
+			return // the required wait is within the tolerance
 		}
 		found := fmt.Sprintf("The client read %s %s; Retry-After said %d s.",
 			either(began, "the job", "the same resource again"), after(waited), *x.RetryAfter)
@@ -44,7 +44,7 @@ func retryAfter(r *record, f *finding) {
 		case waited >= requiredWait(x)-Tolerance:
 			readers.right(r.readerOf(y), x, y, found)
 		case len(y.Final) > 0, !readable, hints.use(x, y, job):
-			// A notification may have caused the read, or the read failed.
+			// Not judged: the read failed or showed the end, or a notification may have caused it.
 		default:
 			readers.wrong(r.readerOf(y), r.crowded(x, y, requiredWait(x)), mistake{x, y, found, fmt.Sprintf("Wait %d s.", *x.RetryAfter)})
 		}
@@ -100,8 +100,7 @@ func listing(r *record, f *finding) {
 	})
 }
 
-// tail describes one reader's reads of a job, before and after the job's end.
-type tail struct {
+type jobReads struct {
 	job       string
 	end, last *exchange     // first read that showed the end, and latest read
 	pace      time.Duration // shortest time between two reads before the end; 0 with only one read
@@ -110,7 +109,7 @@ type tail struct {
 }
 
 // poll notes a read before the end, or the first read that showed the end.
-func (t *tail) poll(y *exchange) {
+func (t *jobReads) poll(y *exchange) {
 	if t.last != nil {
 		gap := max(1, y.Start.Sub(t.last.End()))
 		t.pace = cmp.Or(min(t.pace, gap), gap)
@@ -118,13 +117,13 @@ func (t *tail) poll(y *exchange) {
 	t.last = y
 }
 
-// visitors reports whether several parts of the client may each have read the ended job once. That is possible if the client did not poll
-// before the end, or polled more than three times as slowly.
-func (t *tail) visitors() bool { return t.pace == 0 || t.gap < t.pace/3 }
+// visitors reports whether the reads after the end may come from different parts of the client, such as open web pages. This is likely if
+// the client read only once before the end, or reads more than three times as fast afterwards.
+func (t *jobReads) visitors() bool { return t.pace == 0 || t.gap < t.pace/3 }
 
 // add notes a read after the end. Only reads at a steady pace count, because people who open a page read irregularly. Reads after a
 // delivery or an event do not count.
-func (t *tail) add(y *exchange, hinted bool) {
+func (t *jobReads) add(y *exchange, hinted bool) {
 	gap := y.Start.Sub(t.last.End())
 	steady := gap <= 3*t.gap+50*time.Millisecond && t.gap <= 3*gap+50*time.Millisecond
 	switch {
@@ -137,15 +136,15 @@ func (t *tail) add(y *exchange, hinted bool) {
 	t.gap, t.last, t.most = gap, y, max(t.most, t.row)
 }
 
-// stopAtEnd checks that a reader stops polling a job that it saw final, unless the job was retried.
+// stopAtEnd checks that a reader stops polling a job after it has seen a final state. Retried jobs do not count.
 func stopAtEnd(r *record, f *finding) {
 	retried := indexed(r, func(x *exchange, add func(string)) {
 		if x.Role == Retry {
 			add(x.Job)
 		}
 	})
-	tails, hints := map[place]*tail{}, r.newHints()
-	var order []*tail
+	tails, hints := map[place]*jobReads{}, r.newHints()
+	var order []*jobReads
 	r.each(func(x *exchange) {
 		if x.Role != Read || !x.Arrived() || x.Stream != nil {
 			return
@@ -153,13 +152,13 @@ func stopAtEnd(r *record, f *finding) {
 		at := r.placeOf(x)
 		t := tails[at]
 		if t == nil {
-			t = &tail{job: x.Job}
+			t = &jobReads{job: x.Job}
 			tails[at] = t
 			order = append(order, t)
 		}
 		switch {
 		case t.end != nil && t.most <= MaxRereads && x.Start.After(t.end.End()) && slices.Contains(x.Shown, t.job):
-			*t = tail{job: t.job} // the job has not ended after all
+			*t = jobReads{job: t.job} // the job has not ended after all
 			t.poll(x)
 		case t.end != nil && x.Start.After(t.end.End()) && (showsFinal(x, t.job) || x.Status == http.StatusNotModified):
 			t.add(x, hints.use(t.end, x, t.job))
@@ -188,7 +187,7 @@ func conditional(r *record, f *finding) {
 		keyID, accept, agent string
 	}
 	of := func(x *exchange) store { return store{targetOf(x), x.KeyID, x.Accept, x.Agent} }
-	stored := map[store]bool{} // resources for which the client has sent an ETag: it stores their responses
+	stored := map[store]bool{} // resources that the client caches: it has sent an ETag for them
 	r.each(func(x *exchange) {
 		if x.IfNoneMatch != "" {
 			stored[of(x)] = true
@@ -234,8 +233,8 @@ func conditional(r *record, f *finding) {
 	})
 }
 
-// nextRequestFinder returns a function that finds the reader's next request for the target of x. The request must use the connection of
-// x, or a connection that had not read the target before x.
+// nextRequestFinder returns a function that finds the reader's next request for the target of x. A request on another connection that
+// read the target before x may come from another reader, so it does not count.
 func (r *record) nextRequestFinder() func(x *exchange) *exchange {
 	type visit struct {
 		place
@@ -276,7 +275,7 @@ func backoff(r *record, f *finding) {
 			return
 		}
 		if !hasWait && r.Standards {
-			return // without Retry-After, no standard sets a time; the check "storms" judges immediate repetitions
+			return // no standard says how long to wait; storms judges immediate repetitions
 		}
 		var y *exchange
 		switch {

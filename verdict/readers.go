@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// reader is a part of a client that reads, such as a process, a browser tab or a user. Requests with equal fields come from one reader.
+// reader is the part of a client that sends a read, such as a process or a browser tab. Requests with equal fields come from one reader.
 type reader struct {
 	keyID, accept, agent string
 	connection           uint64 // 0 if unknown, or if each request uses a new connection
@@ -21,7 +21,7 @@ func (r *record) readerOf(x *exchange) reader {
 	return who
 }
 
-// place is an index key for reads: a resource and one of its readers.
+// place is a key for reads: a resource and one of its readers.
 type place struct {
 	target
 	reader
@@ -46,12 +46,12 @@ func (r *record) indexReaders() {
 	})
 }
 
-// ofKey returns the index key for reads of x's resource by all readers with x's API key.
+// ofKey returns a place that stands for all readers with the API key of x.
 func (r *record) ofKey(x *exchange) place {
 	return place{targetOf(x), reader{keyID: x.KeyID, agent: anyAgent}}
 }
 
-const anyAgent = "\x00" // equals no User-Agent
+const anyAgent = "\x00" // no real User-Agent has this value
 
 func (r *record) sameReads(x *exchange) group {
 	if x.Stream != nil {
@@ -61,8 +61,8 @@ func (r *record) sameReads(x *exchange) group {
 }
 
 const (
-	loop  = 3 // minimum number of consecutive mistakes of a loop; fewer may come from different parts of the client
-	turns = 3 // maximum number of readers that look like one, such as browser tabs that share a connection
+	loop  = 3 // number of consecutive mistakes that prove a loop; fewer may come from different parts of the client
+	turns = 3 // number of readers that may look like one reader, such as browser tabs that share a connection
 )
 
 type loops struct {
@@ -74,7 +74,7 @@ type loops struct {
 type row struct {
 	mistakes []mistake
 	gaps     []time.Duration
-	crowded  bool // a read was too frequent even for several readers (see record.crowded), or a loop was found
+	crowded  bool // several readers cannot explain the mistakes (see record.crowded), or a loop was found
 }
 
 type mistake struct {
@@ -89,8 +89,8 @@ func (l *loops) right(who reader, before, x *exchange, found string) {
 	l.pass(before, x, found)
 }
 
-// wrong notes that a reader broke the rule. Mistakes count as soon as they form a loop: several in a row, crowded or evenly spaced. Other
-// mistakes may come from several readers that take turns, such as browser tabs.
+// wrong notes a mistake of a reader. Mistakes count from the third in a row, if they are evenly spaced or too close together for several
+// readers. Other mistakes may come from several readers that take turns, such as browser tabs.
 func (l *loops) wrong(who reader, crowded bool, m mistake) {
 	now := l.rows[who]
 	if now == nil {
@@ -114,14 +114,14 @@ func evenlySpaced(gaps []time.Duration) bool {
 	return most <= least+least/10+10*time.Millisecond
 }
 
-// crowded reports whether the reads up to y are too frequent even for several readers that take turns (see turns).
+// crowded reports whether the last reads are too close together, even if `turns` readers sent them.
 func (r *record) crowded(x, y *exchange, told time.Duration) bool {
 	all := r.sameReads(x)
 	i := sort.Search(len(all), func(i int) bool { return all[i].place >= x.place }) - (turns - 1)
 	return i >= 0 && y.Start.Sub(all[i].End()) < told-Tolerance
 }
 
-// hints are notifications to the client about jobs: deliveries and events on streams. Each hint justifies one read of each resource.
+// A hint is a delivery or a stream event about a job. After a hint, the client may read each resource once without waiting.
 type hints struct {
 	r    *record
 	used map[target]int
@@ -171,8 +171,7 @@ func (all jobHints) by(moment time.Time) int {
 	return all[n-1].sum
 }
 
-// use reports whether an unused hint about one of the jobs may have caused y, which follows x. It marks the hint as used for the resource
-// of y.
+// use marks a hint about one of the jobs as used for the resource of y. It returns false if no unused hint may have caused y.
 func (h *hints) use(x, y *exchange, jobs ...string) bool {
 	total := h.r.hints[""].by(y.Start)
 	for _, id := range jobs {

@@ -12,16 +12,16 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Limits of consecutive redirects.
+// Limits for judging redirects.
 const (
 	MaxHops = 50 // maximum that common clients follow
-	FewHops = 3  // minimum after which a client may assume a redirect loop
-	// HopWithin is the longest time in which a client follows a redirect. A client that gives up and starts again takes longer.
+	FewHops = 3  // number of redirects after which a client may assume a loop and stop
+	// HopWithin is the longest time in which a client follows a redirect. If the request comes later, the client may have started again.
 	HopWithin = 200 * time.Millisecond
 )
 
-// sent has the parts that a redirected request and the request that follows the redirect have in common. It includes the query if the
-// redirect keeps the path.
+// sent has what a redirected request and the request that follows it have in common. The query is empty unless the redirect keeps the
+// path.
 type sent struct{ method, path, query, body, key, correlation, keyID, agent string }
 
 func (s sent) on(path, query string, samePath bool) sent {
@@ -58,15 +58,15 @@ var (
 	movedBy = map[int]*demand{303: &got303, 307: &kept307}
 )
 
-// hops is a chain of redirects that the client followed.
+// hops counts consecutive redirects that the client followed.
 type hops struct {
 	first *exchange
 	n     int
-	burst int // length of the latest run of redirects that were followed immediately
+	burst int // number of latest redirects that were followed within HopWithin
 }
 
-// followed checks that the client sends a redirected request to the new address: unchanged, or with GET after 303. It also checks that the
-// client stops in a redirect loop.
+// followed checks that the client repeats a redirected request at the new address, or reads it with GET after 303. It also checks that
+// the client stops in a redirect loop.
 func followed(r *record, f *finding) {
 	gets := indexed(r, func(x *exchange, add func(string)) {
 		if x.retrieves() {
@@ -78,7 +78,7 @@ func followed(r *record, f *finding) {
 		add(sentBy(x).on(x.Path, x.Query, true))
 	})
 	used := map[sent]int{} // number of requests that are known to follow a redirect
-	rows := map[int]hops{} // redirects that led to a request, by the journal line of that request
+	rows := map[int]hops{} // key: journal line of a request; value: the redirects before it
 	r.each(func(x *exchange) {
 		path, query, ok := x.redirected()
 		if !ok || !r.reactionOver(x.End()) {
@@ -98,7 +98,7 @@ func followed(r *record, f *finding) {
 			}
 			rows[y.place] = next
 		}
-		x.follow(f, y, x.lostBy(gets[path], y), row.n)
+		x.follow(f, y, x.getInsteadOf(gets[path], y), row.n)
 	})
 	r.each(func(x *exchange) {
 		if row := rows[x.place]; row.burst > MaxHops {
@@ -108,8 +108,8 @@ func followed(r *record, f *finding) {
 	})
 }
 
-// follow judges the requests after the redirect x. y repeats the request at the new address, and z is a GET sent instead; either may be
-// nil. hops is the number of consecutive redirects before x.
+// follow judges the requests after the redirect x. `y` repeats x at the new address, `z` is a GET in its place. Both may be nil. hops is
+// the number of consecutive redirects before x.
 func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
 	const same = "Send the same request, with its method and body, to the address in Location."
 	in := y != nil && y.Start.Sub(x.End()) < FollowWithin
@@ -124,23 +124,24 @@ func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
 	case z != nil:
 		f.failBy(movedBy[x.Status], x, z, "The client followed the redirect with GET: the method and the body were lost.", same)
 	case y == nil && (hops >= FewHops || x.Status == http.StatusSeeOther && !x.Disturbed()):
-		// The client gave up in a redirect loop, or did not need the target of the 303.
+		// Not judged: the client stopped in a redirect loop, or did not need the target of the 303.
 	case y == nil:
 		f.failBy(movedBy[x.Status], x, y, "The client did not repeat the request at the new address.", same)
 	case !in && x.Key == "" && x.Correlation == "":
-		// y may be a separate, equal request.
+		// Not judged: y comes late and may be a new request.
 	default:
 		f.pass(x, y, "The client repeated the request at the new address.")
 	}
 }
 
-// lostBy returns the GET that followed the redirect x, but lost the method and body of x. It returns nil if y came first.
-func (x *exchange) lostBy(gets group, y *exchange) *exchange {
+// getInsteadOf returns a GET that the client sent to the new address in place of x. If the client repeated x earlier (as y), it returns
+// nil.
+func (x *exchange) getInsteadOf(gets group, y *exchange) *exchange {
 	for _, z := range gets.after(x) {
 		if z.Start.Sub(x.End()) >= FollowWithin || y != nil && y.place <= z.place {
 			break
 		}
-		if x.lostMethod(z) {
+		if x.mayReplace(z) {
 			return z
 		}
 	}
@@ -149,12 +150,12 @@ func (x *exchange) lostBy(gets group, y *exchange) *exchange {
 
 func (x *exchange) retrieves() bool { return x.Method == http.MethodGet || x.Method == http.MethodHead }
 
-// lostMethod reports whether the client may have sent the GET z in place of the redirected request x.
-func (x *exchange) lostMethod(z *exchange) bool {
+// mayReplace reports whether the client may have sent the GET z in place of the redirected request x.
+func (x *exchange) mayReplace(z *exchange) bool {
 	if x.retrieves() || x.KeyID != z.KeyID || x.Agent != z.Agent {
 		return false
 	}
-	return x.Key != "" && x.Key == z.Key || x.Connection == z.Connection || !z.Reused // an unrelated GET reuses another connection
+	return x.Key != "" && x.Key == z.Key || x.Connection == z.Connection || !z.Reused // a GET on another used connection is unrelated
 }
 
 // otherHost returns the host that a redirect to another host leads to, or "" for other responses.
@@ -166,10 +167,10 @@ func (x *exchange) otherHost() string {
 	return strings.ToLower(to.Host)
 }
 
-// keySentElsewhere checks that a client does not send its API key to another host after a redirect. The client may send keys to hosts that
-// it used before.
+// keySentElsewhere checks that a client does not send its API key to another host after a redirect. Hosts to which the client sent a key
+// before the redirect are allowed.
 func keySentElsewhere(r *record, f *finding) {
-	ownHosts, ownKeys := map[string]bool{}, map[string]bool{} // hosts that got a key before any redirect to them; ids of the client's keys
+	ownHosts, ownKeys := map[string]bool{}, map[string]bool{} // used before a redirect to the host
 	redirectedTo := map[string]*exchange{}                    // first redirect to each foreign host
 	r.each(func(x *exchange) {
 		host := strings.ToLower(x.Host)
@@ -192,7 +193,7 @@ func keySentElsewhere(r *record, f *finding) {
 	asked := indexed(r, func(x *exchange, add func(string)) { add(strings.ToLower(x.Host)) })
 	r.each(func(x *exchange) {
 		to := x.otherHost()
-		// Requests to the other host are recorded only if a fault redirected the client.
+		// Without a fault, requests to the other host would not be in the record.
 		if to == "" || redirectedTo[to] == nil || !x.Disturbed() || asked[to].next(x) != nil {
 			return
 		}

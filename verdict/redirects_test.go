@@ -102,14 +102,13 @@ func loop(times int) func(*trace) {
 	return func(t *trace) { t.every(0, times, poll(7, byFault(307))) }
 }
 
-// keyless sends a request without an API key, which send would add.
 func (t *trace) keyless(x verdict.Exchange) *trace {
 	t.send(x)
 	t.Exchanges[len(t.Exchanges)-1].KeyID = ""
 	return t
 }
 
-// A client may send a key only to the host that it was configured for.
+// A client may send its key only to hosts that it used before a redirect.
 func TestKeysOfOtherHosts(t *testing.T) {
 	t.Parallel()
 	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested

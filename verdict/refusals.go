@@ -8,11 +8,11 @@ import (
 
 // Limits of repeated attempts.
 const (
-	MaxTries    = 10 // tries of a failing request, or reads of a missing job
-	MaxRenewals = 3  // renewals of an API key while each new key is refused
+	MaxTries    = 10 // maximum number of tries of a failing request, and of reads of a missing job
+	MaxRenewals = 3  // maximum number of new API keys in a row that are all refused
 )
 
-// streak is a series of equal consecutive exchanges.
+// streak is a series of equal requests with the same result. Other requests may be in between.
 type streak struct {
 	first, last *exchange
 	n           int
@@ -63,7 +63,7 @@ func repeatedRefusals(r *record, f *finding) {
 	refused := newStreaks[request]()
 	r.each(func(x *exchange) {
 		at := request{x.era, x.Method, x.Path, x.Query, x.Body, x.KeyID}
-		if x.Body == "" { // no body, or the service refused before it read the body
+		if x.Body == "" { // without the hash of a body, key and correlation id tell requests apart
 			at.body = x.Key + " " + x.Correlation
 		}
 		switch {
@@ -88,8 +88,8 @@ func repeatedRefusals(r *record, f *finding) {
 	}
 }
 
-// rereadsMissing checks that the client does not keep reading a submitted job that is not found. It skips missing results, which may still
-// appear.
+// rereadsMissing checks that the client does not keep reading a submitted job that is not found. A 404 for a result does not count,
+// because the result may appear later.
 func rereadsMissing(r *record, f *finding) {
 	known, missing := r.knownJobs(), newStreaks[place]()
 	r.each(func(x *exchange) {
@@ -118,8 +118,8 @@ func rereadsMissing(r *record, f *finding) {
 // renewals lists the operations of our API that create a new API key.
 var renewals = []string{"createKey", "renewKey"}
 
-// uselessRenewals checks that a client does not keep renewing its API key while the same request is refused with each new key. It judges
-// only clients of our API: other APIs create keys in unknown ways, and several keys may belong to several users.
+// uselessRenewals checks that a client stops renewing its API key if new keys are refused too. It fails only clients of our API. With
+// other APIs, the keys may belong to several users.
 func uselessRenewals(r *record, f *finding) {
 	type row struct {
 		first   *exchange
@@ -160,7 +160,8 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// refusal reports whether the response refuses the request permanently. A 403 with Retry-After is a rate limit.
+// refusal reports whether the response refuses the request permanently. A 403 with Retry-After does not count, because it is a rate
+// limit.
 func refusal(x *exchange) bool {
 	if !x.Arrived() || x.Stream != nil {
 		return false
@@ -174,13 +175,13 @@ func refusal(x *exchange) bool {
 	return false
 }
 
-// effort identifies the tries of one request.
+// effort has what all tries of one request have in common.
 type effort struct {
 	era                                       int
 	method, path, query, key, correlate, body string
 }
 
-// effortOf returns the effort of x. ok is false if x may be a new request that only looks like an earlier one.
+// effortOf returns the effort of x. If x may be a new request with equal content, `ok` is false.
 func (r *record) effortOf(x *exchange) (at effort, ok bool) {
 	at = effort{era: x.era, method: x.Method, path: x.Path, query: x.Query}
 	switch {
@@ -188,7 +189,7 @@ func (r *record) effortOf(x *exchange) (at effort, ok bool) {
 		return at, false
 	case x.Key != "" && (r.Standards || x.Correlation == "" || batch(x)):
 		at.key = x.Key
-	case x.Correlation != "" && !batch(x): // the client may wrongly use a new idempotency key for each try
+	case x.Correlation != "" && !batch(x): // better than the key, which the client may wrongly change for each try
 		at.correlate, at.body = x.Correlation, x.Body
 	case batch(x) && x.Body != "", !submits(x) && x.Job != "":
 		at.body = x.Body

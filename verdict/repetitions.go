@@ -2,7 +2,7 @@ package verdict
 
 import "net/http"
 
-// repetitions finds requests that repeat an earlier one. Equal bodies are not enough, because the client may want several equal jobs.
+// repetitions finds requests that repeat an earlier one. Two requests with equal bodies are no repetition: the client may want two jobs.
 type repetitions map[intentKey]group
 
 // intentKey identifies requests that repeat each other.
@@ -12,7 +12,7 @@ type intentKey struct {
 	text, body string
 }
 
-// Kinds of intentKey: in addition to the scope, the requests have this in common.
+// Values of intentKey.what: what the requests have in common, besides the scope.
 const (
 	sameTarget      = iota // only the scope
 	sameKey                // idempotency key
@@ -54,8 +54,8 @@ func (r *record) submissions() repetitions {
 	return r.repetitions(func(x *exchange) (scope, bool) { return scope{}, submits(x) })
 }
 
-// intended returns the requests with the same intention as x: an equal correlation id and body, or an equal batch. An unread body equals
-// any other body.
+// intended returns groups of requests for the same purpose as x: with equal correlation id and body, or an equal batch. A body that the
+// service did not read (empty hash) counts as equal.
 func (all repetitions) intended(s scope, x *exchange) []group { return all.of(intentKeys(s, x)) }
 
 func intentKeys(s scope, x *exchange) []intentKey {
@@ -86,7 +86,7 @@ func (all repetitions) of(same []intentKey) []group {
 	return groups
 }
 
-// tries returns the number of tries of x. It stops counting when the client may give up.
+// tries returns the number of tries of x. The result is at most MaxRereads + 1, the number after which a client may give up.
 func (all repetitions) tries(x *exchange) int {
 	tries := map[*exchange]bool{x: true}
 	for _, g := range all.resubmissions(scope{}, x) {
@@ -114,8 +114,9 @@ func next(groups []group, x *exchange) (first *exchange) {
 	return first
 }
 
-// copies returns a function that finds the next copy of a request: equal method, path and body. The function finds none if several copies
-// were accepted. It is for clients of other APIs, which may send neither keys nor correlation ids. For our API, the function finds none.
+// copies returns a function that finds the next copy of a request: equal method, path and body. If the service accepted several copies,
+// it returns nil, because the client may want several jobs. Only clients of other APIs need this: they may send neither keys nor
+// correlation ids. For our API, the function always returns nil.
 func (r *record) copies(among func(*exchange) bool) (next func(x *exchange) *exchange) {
 	if !r.Standards {
 		return func(*exchange) *exchange { return nil }

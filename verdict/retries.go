@@ -12,7 +12,7 @@ func failed(x *exchange) bool {
 	return !x.Arrived() || x.Status == 429 || x.Status >= 500
 }
 
-// retried checks that the client retries failed submissions until they succeed, and does not retry refused ones.
+// retried checks that the client retries what failed temporarily, and nothing that was refused permanently.
 func retried(r *record, f *finding) {
 	repeatedRefusals(r, f)
 	rereadsMissing(r, f)
@@ -32,12 +32,12 @@ func retried(r *record, f *finding) {
 				f.pass(x, again, "The client retried until it received a response.")
 			}
 		case again == nil && !slices.ContainsFunc(tries, func(g group) bool { return len(g) > 0 && g[len(g)-1].place > x.place }):
-			o.givenUp(f, x) // the last try
+			o.givenUp(f, x)
 		}
 	})
 }
 
-// orders holds the submissions of a session and their known results.
+// orders has the submissions of a session and what is known about their results.
 type orders struct {
 	*record
 	submissions repetitions
@@ -69,7 +69,7 @@ func ordersOf(r *record) *orders {
 	return o
 }
 
-// succeeded reports whether a later or simultaneous try succeeded, or the client found the job in another way.
+// succeeded reports whether a try that ended after the start of x succeeded, or the client found the job otherwise.
 func (o *orders) succeeded(x *exchange) bool {
 	for _, same := range resubmitted(scope{}, x) {
 		if o.made[same].After(x.Start) {
@@ -79,8 +79,8 @@ func (o *orders) succeeded(x *exchange) bool {
 	return o.found(x)
 }
 
-// givenUp judges the last try of a failed submission. A client may give up after MaxRereads + 1 tries. A client that never retries may
-// report the failure to its user immediately, which the record does not show.
+// givenUp judges the last try of a failed submission. A client may give up after MaxRereads + 1 tries. If a client never retries, it may
+// have reported the failure to its user. So it is not blamed.
 func (o *orders) givenUp(f *finding, x *exchange) {
 	tries := o.submissions.tries(x)
 	const expected = "Retry for as long as the caller waits, then report that no job was submitted."
@@ -88,7 +88,7 @@ func (o *orders) givenUp(f *finding, x *exchange) {
 	case o.found(x), tries == 1 && x.Arrived() && !o.retries:
 	case tries <= MaxRereads:
 		f.fail(x, nil, "The client gave up on the submission after "+map[int]string{1: "one try", 2: "two tries"}[tries]+".", expected)
-	case x.HungUp && x.took < o.patience && x.place < o.last: // one time-out for all tries ended this try
+	case x.HungUp && x.took < o.patience && x.place < o.last: // the client has one time-out for all tries, and it ended the last one early
 		f.fail(x, nil, fmt.Sprintf("The client hung up on the last try after %.1f s, though it had waited %.1f s for another response. "+
 			"The client gave up on the submission.", x.took.Seconds(), o.patience.Seconds()), "Give each try its own time-out. "+expected)
 	default:
@@ -96,8 +96,8 @@ func (o *orders) givenUp(f *finding, x *exchange) {
 	}
 }
 
-// submissionFinder returns a function that reports whether the client saw the job of a submission. If the response was lost and the job
-// is unknown, a later read of a list counts.
+// submissionFinder returns a function that reports whether the client saw the job of a submission. If the response was lost and no job is
+// known, a later read of a list is enough.
 func (r *record) submissionFinder() (found func(x *exchange) bool) {
 	made := map[string]bool{}
 	var lists group

@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Pages that the checks cite. rules.txt has the other addresses.
+// Pages that several rules cite. Other addresses are in rules.txt.
 const (
 	rfc9110 = "https://www.rfc-editor.org/rfc/rfc9110#section-"
 	hooks   = "https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md#"
@@ -25,7 +25,7 @@ var rulesText string
 var checks = map[string]func(*record, *finding){
 	"retry-after": retryAfter, "list-polling": listing, "stop-at-end": stopAtEnd, "conditional-requests": conditional, "backoff": backoff,
 	"retry-budget": budget, "retry-only-retryable": retried, "idempotency-key": keyed, "no-duplicates": duplicates, "same-body": sameBody,
-	"one-job-per-intention": once, "lost-answer": lookedUp, "outcome-learned": outcome, "stream-resume": resumed, "half-events": halfEvents,
+	"one-job-per-intention": oneJob, "lost-answer": lookedUp, "outcome-learned": outcome, "stream-resume": resumed, "half-events": halfEvents,
 	"tolerant-reader": tolerant, "deliveries-answered": answered, "tampered-refused": refused, "repeated-delivery": repeated,
 	"not-retryable": unretried, "key-renewal": renewed, "no-key-in-url": secret, "connection-reuse": reused, "time-outs": timeouts,
 	"redirects": followed, "no-key-elsewhere": keySentElsewhere, "content-negotiation": negotiated, "correlation-ids": correlated,

@@ -20,7 +20,7 @@ func ValidLabel(text string) bool {
 // Session is a period in which a client's traffic is recorded and judged.
 type Session struct {
 	ID        string        `json:"session_id"`
-	Label     string        `json:"label,omitempty"` // value of the ForgeRun-Session header in its requests; empty if they have none
+	Label     string        `json:"label,omitempty"` // value of the header ForgeRun-Session in the session's requests; may be empty
 	Profile   fault.Profile `json:"profile,omitempty"`
 	Seed      int64         `json:"seed"`
 	Rules     []string      `json:"rules"` // ids of the judged rules
@@ -57,7 +57,7 @@ const (
 // Broken reports whether the client broke the rule.
 func (s Status) Broken() bool { return s == Warn || s == Fail }
 
-// At returns the status of a broken rule with this level. Other statuses do not change.
+// At turns a broken status into Fail for "must" rules and into Warn for "should" rules. It returns other statuses unchanged.
 func (s Status) At(l Level) Status {
 	switch {
 	case !s.Broken():
@@ -68,7 +68,7 @@ func (s Status) At(l Level) Status {
 	return Warn
 }
 
-// Level is the strictness of a rule: the word in the cited sentence.
+// Level is "must" or "should", as in the requirement that the rule cites.
 type Level string
 
 // The levels.
@@ -81,14 +81,14 @@ const (
 type Verdict struct {
 	Session
 	Verdict Conclusion     `json:"verdict"`
-	Why     string         `json:"why"` // sentence about how many rules were tested, or why none was
+	Why     string         `json:"why"` // how many rules passed, or why nothing was judged
 	Counts  map[Status]int `json:"counts"`
 	Judged  int            `json:"judged"`          // number of judged requests and deliveries
 	Faulty  int            `json:"faulty"`          // number of requests and deliveries with a fault
-	First   *Moment        `json:"first,omitempty"` // first request with a fault; nil if none
-	Last    *Moment        `json:"last,omitempty"`  // last request with a fault; nil if none
+	First   *Moment        `json:"first,omitempty"` // first request with a fault
+	Last    *Moment        `json:"last,omitempty"`  // last request with a fault
 	Faults  []fault.Count  `json:"faults"`          // number of faults by kind and by purpose of the requests
-	Guess   *Guess         `json:"guess,omitempty"` // guessed description of the API; nil if a submission was recognized
+	Guess   *Guess         `json:"guess,omitempty"` // guessed description of the API; set only if no submission was recognized
 	Results []Result       `json:"results"`
 
 	journal *journal // nil if the verdict was read from JSON
@@ -103,13 +103,13 @@ type Guess struct {
 // Result is the result of one rule.
 type Result struct {
 	Rule     string     `json:"rule"`
-	Title    string     `json:"title"` // the demand on clients, as a sentence
+	Title    string     `json:"title"` // demand on clients, as a sentence
 	Level    Level      `json:"level"`
 	Status   Status     `json:"status"`
 	Times    int        `json:"times"` // how often the session tested the rule
 	Failures int        `json:"failures"`
 	Evidence []Evidence `json:"evidence"` // the first mistakes, or one success
-	See      string     `json:"see"`      // address of the sentence with the demand
+	See      string     `json:"see"`      // URL of the cited requirement
 	Quote    string     `json:"quote"`
 	Reason   string     `json:"reason,omitempty"`
 	Exercise string     `json:"exercise,omitempty"` // how to test the rule
@@ -124,17 +124,16 @@ type Fix struct {
 	Go         string `json:"go"`
 }
 
-// Evidence shows how a rule was kept or broken: the request that kept or broke it, and the earlier request that made the
-// rule apply.
+// Evidence is a request that kept or broke a rule, with the earlier request that made the rule apply.
 type Evidence struct {
 	Found    string  `json:"found"`
 	Expected string  `json:"expected"`
 	Times    int     `json:"times"`             // number of equal occurrences
-	Before   *Moment `json:"before,omitempty"`  // earlier request that made the rule apply; nil if none
-	Request  *Moment `json:"request,omitempty"` // request that kept or broke the rule; nil if it is missing
+	Before   *Moment `json:"before,omitempty"`  // nil if the rule applies without an earlier request
+	Request  *Moment `json:"request,omitempty"` // nil if the mistake is that the client did not send a request
 }
 
-// Moment is a request as evidence. It represents all equal requests.
+// Moment is a request as evidence.
 type Moment struct {
 	At         fault.Time `json:"at"`
 	Until      fault.Time `json:"until"`

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Limits of a retry storm.
+// A retry storm is a series of repetitions, each immediately after a failure.
 const (
-	AtOnce     = 50 * time.Millisecond // a repetition this soon after a failure is immediate
-	StormAfter = 10                    // number of immediate repetitions that a client may send, each after a failure
+	AtOnce     = 50 * time.Millisecond // longest time after a failure in which a repetition counts as immediate
+	StormAfter = 10                    // maximum number of requests in a series without a pause
 )
 
-// sameRequest identifies tries of one request. Requests without a key and a correlation id are tries if their bodies are equal.
+// sameRequest identifies tries of one request. Without key and correlation id, requests with equal bodies count as tries of one request.
 type sameRequest struct {
 	era                        int
 	method, path, query, keyID string
@@ -27,10 +27,10 @@ func sameRequestOf(x *exchange) sameRequest {
 	return same
 }
 
-// storms checks that the client does not keep repeating a failed request immediately, without a Retry-After. Overlapping requests do not
-// count, because several parts of the client may each send one.
+// storms checks that the client does not keep repeating a failed request immediately, without a Retry-After. Requests that overlap do not
+// count: they may come from several parts of the client.
 func storms(r *record, f *finding) {
-	tries := newStreaks[sameRequest]() // each try follows immediately after the previous one failed
+	tries := newStreaks[sameRequest]() // series of tries, each immediately after a failure
 	r.each(func(x *exchange) {
 		at := sameRequestOf(x)
 		switch now := tries.open[at]; {
@@ -70,7 +70,8 @@ func resent(x, y *exchange) bool {
 	return !x.Arrived() && x.Reused && x.Connection != y.Connection && y.Start.Sub(x.End()) < FollowWithin
 }
 
-// atOnce reports whether y came immediately after x. If the response was lost, the client may have noticed that as soon as x started.
+// atOnce reports whether y came immediately after x. If the response was lost, the time since the start of x counts: the client may have
+// noticed the loss then.
 func atOnce(x, y *exchange) bool {
 	from := x.End()
 	if !x.Arrived() {

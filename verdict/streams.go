@@ -19,8 +19,8 @@ func feedOf(x *exchange) feed {
 // cursor is the query parameter that can replace Last-Event-ID.
 const cursor = "cursor="
 
-// joinStreamRecords joins the record of each stream's start with the record of its end. A stream without an end is still open, or the
-// process that recorded it was killed. It counts as open until the next stream of the feed began.
+// joinStreamRecords drops the record of a stream's start if there is a record of the stream's end. Without one, the stream is still open,
+// or the recorder was killed. The stream then counts as open until the client opened the same feed again.
 func (r *record) joinStreamRecords() {
 	type stream struct {
 		start      time.Time
@@ -58,13 +58,13 @@ func (r *record) joinStreamRecords() {
 	}
 }
 
-// mayHaveShown reports whether a response with unknown content may have shown the client a job between two moments.
+// mayHaveShown reports whether the client may have seen the job's end in a response whose content is not recorded.
 func (r *record) mayHaveShown(id string, since, until time.Time) bool {
 	return r.open[""].overlap(since, until) || r.open[id].overlap(since, until)
 }
 
-// resumptions returns a function for streams that a fault ended. The function returns the next stream of the client. It returns nil if
-// other streams may have been open at the same time.
+// resumptions returns a function for streams that a fault ended. The function returns the stream with which the client continued. With
+// several streams of a feed open at once, it returns nil, because any of them may be the continuation.
 func (r *record) resumptions() (resumption func(x *exchange) *exchange) {
 	streams := indexed(r, func(x *exchange, add func(feed)) {
 		if x.Stream != nil && x.Method == http.MethodGet {
@@ -90,15 +90,15 @@ func (r *record) resumptions() (resumption func(x *exchange) *exchange) {
 	}
 }
 
-// newest returns the id to resume from after x: the last id that the reader received or sent. "may" holds all acceptable ids, because
-// the reader may have missed the last events.
+// newest returns the last event id of the stream x. Without events, it is the Last-Event-ID that the client sent. `may` has all ids from
+// which the client may resume, because the client may not have got the last events.
 func newest(x *exchange) (id string, may []string) {
 	all := append([]string{x.LastEventID}, x.Stream.IDs...)
 	last := len(all) - 1
 	return all[last], all[last-min(x.Stream.Late, last):]
 }
 
-// resumed checks that the client resumes a cut stream where it ended, and not before the retry time.
+// resumed checks that the client resumes a cut stream after the last event, and waits for the retry time.
 func resumed(r *record, f *finding) {
 	resumption := r.resumptions()
 	ids := map[feed]map[string]bool{}
@@ -124,7 +124,7 @@ func resumed(r *record, f *finding) {
 		switch {
 		case y.LastEventID == "" && byCursor:
 		case y.LastEventID == "" && slices.Contains(x.Stream.IDs, "") && slices.Contains(may, ""):
-			return // the reader may have got the empty id, which resets the last one
+			return // the client may have got an event with an empty id, after which it sends no Last-Event-ID
 		case y.LastEventID == "":
 			f.fail(x, y, "The client reopened the stream without Last-Event-ID; the last id that it received was "+want+".", expected)
 			return
@@ -137,7 +137,7 @@ func resumed(r *record, f *finding) {
 		}
 		switch {
 		case x.Job != "" && showsFinal(x, x.Job), x.Fault != nil && x.Fault.StallAfter != nil:
-			return // no pause is required: the job has ended, or the client ended a silent stream
+			return // no pause is required after the end of the job, or if the client ended a stalled stream
 		case waited < max(retry-Tolerance, Tolerance):
 			f.fail(x, y, "The client reopened the stream "+after(waited)+fmt.Sprintf("; its `retry` said %d ms.", x.Stream.Retry),
 				fmt.Sprintf("Wait %d ms before you reopen the stream.", max(x.Stream.Retry, int(Tolerance/time.Millisecond))))
@@ -148,7 +148,7 @@ func resumed(r *record, f *finding) {
 	})
 }
 
-// halfEvents checks that the client discards an incomplete event and requests it again.
+// halfEvents checks that the client does not use the id of an event that was cut in half.
 func halfEvents(r *record, f *finding) {
 	type event struct {
 		feed

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// keyed checks that the client repeats a submission with its original key.
+// keyed checks that a repeated submission has the idempotency key of the first try.
 func keyed(r *record, f *finding) {
 	submissions, copied := r.submissions(), r.copies(submits)
 	reads := group{} // reads that may check whether the job exists
@@ -36,8 +36,8 @@ func keyed(r *record, f *finding) {
 	})
 }
 
-// sameBody checks that the client uses each key for only one method, path and body. Requests with different roles may use the same key.
-// A request that follows a redirect may have another path.
+// sameBody checks that requests with the same key have the same method, path and body. Requests with different roles may use the same
+// key. A request that follows a redirect may have another path.
 func sameBody(r *record, f *finding) {
 	type use struct {
 		era  int
@@ -65,20 +65,20 @@ func sameBody(r *record, f *finding) {
 	})
 }
 
-// want identifies one job that the client wants.
+// want identifies a job that the client intends to create.
 type want struct {
-	era, round        int // a round ends when the client sees that the job failed or was canceled
+	era, round        int // the next round begins after the client has seen the job fail or be canceled
 	correlation, body string
 }
 
 type intentions struct {
 	*record
-	round map[want]int             // current round of each want; in the keys, the field round is 0
-	home  map[string]want          // by job: the want that its submissions belong to
-	made  map[want]map[string]bool // jobs of each want
-	first map[want]*exchange       // first submission
-	again map[want]*exchange       // second submission
-	order []want                   // wants that were submitted twice
+	round map[want]int    // current round of each want; the keys have round 0
+	home  map[string]want // by job id: the want of the submission that created the job
+	made  map[want]map[string]bool
+	first map[want]*exchange // first submission
+	again map[want]*exchange // second submission
+	order []want             // wants that were submitted twice
 }
 
 func (in *intentions) note(x *exchange) {
@@ -107,8 +107,8 @@ func (in *intentions) note(x *exchange) {
 	}
 }
 
-// endedUnsuccessfully reports whether the client had seen, by the given time, that a job or batch ended without success. It also
-// returns true for a removed job, because its state is unknown.
+// endedUnsuccessfully reports whether the client had seen, by the given time, that a job or batch ended without success. It also returns
+// true if the job is not in the record any more, because its result is unknown.
 func (r *record) endedUnsuccessfully(id string, by time.Time) bool {
 	ends := r.ends[id]
 	if len(ends) == 0 || !ends[0].until().Before(by) {
@@ -126,8 +126,9 @@ var successes = []string{"succeeded", "success", "successful", "completed", "com
 
 func (run *Run) unsuccessful() bool { return !slices.Contains(successes, strings.ToLower(run.State)) }
 
-// once checks that each intention creates at most one job. A submission after the client saw a failure is a new intention.
-func once(r *record, f *finding) {
+// oneJob checks that the client creates at most one job for the same correlation id and body. After the client has seen a failure, it
+// may create another job.
+func oneJob(r *record, f *finding) {
 	type use struct {
 		era int
 		key string
@@ -167,7 +168,7 @@ func once(r *record, f *finding) {
 	}
 }
 
-// lookedUp checks that the client finds the job of a submission after the response was lost.
+// lookedUp checks that the client learns of a job although the response to its submission was lost.
 func lookedUp(r *record, f *finding) {
 	lost := map[string]bool{}
 	r.each(func(x *exchange) {
@@ -190,7 +191,7 @@ func lookedUp(r *record, f *finding) {
 		}
 		y := about[x.Made].since(x)
 		if y != nil && !y.Arrived() {
-			return // the repetition lost its response too, and is judged separately
+			return // the response to the repetition was lost too; that exchange is judged separately
 		}
 		if y == nil && again.next(scope{target: targetOf(x)}, x) != nil {
 			return // the client is still trying
@@ -204,7 +205,7 @@ func lookedUp(r *record, f *finding) {
 	})
 }
 
-// correlated checks that each submission has a correlation id, and that different intentions have different ids.
+// correlated checks that each submission has a correlation id or a traceparent, and that different jobs have different correlation ids.
 func correlated(r *record, f *finding) {
 	type owner struct {
 		era         int
@@ -212,7 +213,7 @@ func correlated(r *record, f *finding) {
 	}
 	owners := map[owner]*exchange{}
 	r.each(func(x *exchange) {
-		if !submits(x) || batch(x) { // each item may have its own id
+		if !submits(x) || batch(x) { // a batch needs no correlation id, because its items may have their own
 			return
 		}
 		at := owner{x.era, x.Correlation}

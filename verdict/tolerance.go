@@ -8,7 +8,7 @@ import (
 )
 
 // tolerant checks that unknown members, states or types in a response or event do not stop the client. A client that stops at an unknown
-// state is not blamed if another member may have shown the end.
+// state is not blamed if it could see the end elsewhere in the document.
 func tolerant(r *record, f *finding) {
 	t := &tolerance{record: r, finding: f, polls: r.wouldPollAgain(), retries: r.retriesReads()}
 	t.asked = indexed(r, func(x *exchange, add func(string)) {
@@ -35,15 +35,14 @@ func tolerant(r *record, f *finding) {
 	t.deliveries()
 }
 
-// unfamiliar reports whether the effect adds something that a client need not know. States of the API do not count, because
-// clients must know them all.
+// unfamiliar reports whether the effect adds members, states or events that the API does not describe. Unfinished and OtherEnd show
+// states of the API, which clients must know.
 func unfamiliar(e *fault.Effect) bool {
 	unknown := *e
 	unknown.Unfinished, unknown.OtherEnd = false, false
 	return unknown.Rewrites() || unknown.ExtraEvents
 }
 
-// tolerance judges how a client reacts to documents with unknown parts.
 type tolerance struct {
 	*record
 	*finding
@@ -52,10 +51,10 @@ type tolerance struct {
 	retries bool             // whether the client repeats reads that fail with a known error
 }
 
-// shown judges whether the client kept following a job after x showed it.
+// shown judges whether the client read the job again after x showed it as unfinished.
 func (t *tolerance) shown(x *exchange, id string) {
 	if x.Role == List && t.runs[id] == nil || t.knew(id, x) {
-		return // the job may belong to another client, or the client knows its end
+		return // the job may belong to another client, or the client has already seen the job's end
 	}
 	y, _ := t.learned(id, x.End())
 	if y == nil && submits(x) {
@@ -71,7 +70,7 @@ func (t *tolerance) shown(x *exchange, id string) {
 		"Ignore unknown members. Treat an unknown state as not final, and continue.")
 }
 
-// knew reports whether the client had learned that the job or its group ended, before the end of x.
+// knew reports whether the client saw the end of the job, its batch or bulk operation before x was complete.
 func (t *tolerance) knew(id string, x *exchange) bool {
 	of := []string{id}
 	if run := t.runs[id]; run != nil {
@@ -88,7 +87,7 @@ func (t *tolerance) unclear(x *exchange, id string) bool {
 	return t.Elsewhere || t.mayHaveShown(id, x.End(), t.Now) || t.unended(id) && !t.polls(x)
 }
 
-// error judges a read of a job that failed temporarily with an error of an unknown type. The client must read the job again.
+// error judges what the client does after a temporary error with an unknown problem type. The client must read the job again.
 func (t *tolerance) error(x *exchange) {
 	if x.Role != Read || x.Job == "" || !failed(x) {
 		return
@@ -104,8 +103,8 @@ func (t *tolerance) error(x *exchange) {
 		"If you do not know the type of an error, use its HTTP status.")
 }
 
-// retriesReads reports whether the client repeated every read that failed with a known error. It returns false if there is no such
-// read.
+// retriesReads reports whether the client repeated every read that failed with a known error. Without a read that failed with a known
+// error, it returns false.
 func (r *record) retriesReads() bool {
 	repeated, dropped := false, false
 	r.each(func(x *exchange) {

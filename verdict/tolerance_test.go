@@ -103,7 +103,7 @@ func TestUnknownThings(t *testing.T) {
 	checkClients(t, "tolerant-reader", all)
 }
 
-// A client stops polling at any final state of the API. It may continue if the job continues after all.
+// A client stops polling at any final state of the API. It may go on polling if a later response shows the job unfinished again.
 func TestOtherEnds(t *testing.T) {
 	t.Parallel()
 	const ok, warn, not = verdict.OK, verdict.Warn, verdict.NotTested
@@ -223,7 +223,7 @@ func TestCopies(t *testing.T) {
 	})
 }
 
-// A rule names exactly the profiles that exercise it.
+// The profiles that a rule lists are exactly those that can test it.
 func TestProfilesOfRules(t *testing.T) {
 	t.Parallel()
 	exercise := map[string]string{}

@@ -1,5 +1,5 @@
-// Package verdict judges the recorded traffic of a client: which rules the client kept, which it broke, and the evidence. The client gets
-// the benefit of the doubt: responses that may have been lost count as lost, the order of simultaneous requests is unknown, and a rule
+// Package verdict judges the recorded traffic of a client. For each rule, it reports whether the client kept it, with evidence. In doubt
+// it decides for the client. A response that may be lost counts as lost. The order of simultaneous requests counts as unknown. A rule
 // without enough evidence counts as not tested.
 package verdict
 
@@ -13,18 +13,18 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Limits of the rules.
+// Limits that the rules use.
 const (
 	Tolerance    = 100 * time.Millisecond // how much earlier than required a client may send a request
-	LearnWithin  = time.Minute            // time to learn that a job ended, or that it exists if its response was lost
+	LearnWithin  = time.Minute            // time in which the client must learn that a job ended, or exists if the response was lost
 	AnswerWithin = 10 * time.Second       // time to answer a delivery
 	// StandardAnswerWithin is AnswerWithin for other APIs: the minimum that Standard Webhooks recommends.
 	StandardAnswerWithin = 15 * time.Second
 	WaitAtMost           = 30 * time.Second      // longest wait for a response
-	MaxRereads           = 2                     // maximum number of reads of an ended job; also a limit of failed tries
-	KeptFor              = 4 * time.Second       // time for which common clients keep idle connections
+	MaxRereads           = 2                     // maximum number of further reads of an ended job, or of tries of a refused request
+	KeptFor              = 4 * time.Second       // shortest time for which common clients keep idle connections
 	FewRequests          = 10                    // minimum number of requests for judging connections
-	FewUnkept            = 3                     // number of new connections, too early for a new process, that break a rule
+	FewUnkept            = 3                     // number of new connections that break a rule, if no new process can have opened them
 	Pause                = 50 * time.Millisecond // shortest pause between two reads
 	FewUnpaused          = 50                    // number of reads without a pause that break a rule
 	FollowWithin         = time.Second           // time within which an HTTP library follows a redirect
@@ -55,9 +55,9 @@ type Record struct {
 type rule struct {
 	id, title string
 	demand    demand // demand on clients of our API
-	standard  demand // demand on clients of other APIs; if empty, the field demand applies to them
+	standard  demand // demand on clients of other APIs; if it is empty, `demand` applies to them too
 	exercise  string
-	profiles  []fault.Profile // profiles that exercise the rule; empty: any
+	profiles  []fault.Profile // profiles with faults that test the rule; empty: every profile tests it
 	untested  string          // why the rule was not tested, as a phrase
 	fix       Fix
 	check     func(*record, *finding)
@@ -69,7 +69,7 @@ type demand struct {
 	quote string // cited sentence
 }
 
-// demanded returns the demand on clients of our API or, if standards is true, of any API.
+// demanded returns the demand on clients of our API or, if `standards` is true, of other APIs.
 func (r rule) demanded(standards bool) demand {
 	if standards && r.standard.see != "" {
 		return r.standard
@@ -77,7 +77,8 @@ func (r rule) demanded(standards bool) demand {
 	return r.demand
 }
 
-// advice returns how to exercise the rule in a session with a profile. It names profiles that exercise the rule if this one does not.
+// advice returns how to exercise the rule in a session with a profile. If this profile does not test the rule, advice names profiles that
+// do.
 func (r rule) advice(p fault.Profile) string {
 	if len(r.profiles) == 0 || slices.Contains(r.profiles, p) {
 		return r.exercise + "."
@@ -90,7 +91,7 @@ func (r rule) advice(p fault.Profile) string {
 	return r.exercise + ", with the profile " + strings.TrimPrefix(strings.Join(names[:last], ", ")+" or ", " or ") + names[last] + "."
 }
 
-// IDs returns the ids of all rules, in order.
+// IDs returns the ids of all rules, in the order of rules.txt.
 func IDs() []string {
 	ids := make([]string, len(rules))
 	for i, r := range rules {
@@ -109,7 +110,7 @@ func StandardIDs() (ids []string) {
 	return ids
 }
 
-// Of judges a session so far. It takes ownership of the record, except for its Log.
+// Of judges the exchanges that the record has so far. The caller must not change the record afterwards. Its Log may grow.
 func Of(all *Record) Verdict {
 	r := &record{Record: *all, exchanges: make([]exchange, all.Log.Len())}
 	for i := range r.exchanges {
@@ -181,7 +182,7 @@ func (r *record) reactionOver(since time.Time) bool {
 	return r.Session.EndedAt != nil || r.Now.Sub(since) > LearnWithin
 }
 
-// waits reports whether a request is a long poll.
+// waits reports whether a request asks for a long poll (Prefer: wait).
 func waits(x *exchange) bool {
 	for preference := range strings.SplitSeq(x.Prefer, ",") {
 		if name, value, _ := strings.Cut(strings.TrimSpace(preference), "="); strings.EqualFold(name, "wait") && value != "0" {
