@@ -19,7 +19,7 @@ import (
 type vendor struct {
 	method, submit, body string // {id} in the body is different for each job
 	key                  string // header with the idempotency key; empty if the API has none
-	job, done            string // path of a job, where {id} is its number; part of a response that shows the job's end
+	job, done            string // job: path ({id}: number of the job); done: text in a response that shows the job's end
 }
 
 func (v *vendor) bodyOf(id int) string { return strings.Replace(v.body, "{id}", fmt.Sprint(id), 1) }
@@ -37,8 +37,8 @@ var vendors = map[string]vendor{
 	"github": {job: "/repos/o/r/stats/contributors", done: `"total"`},
 }
 
-// Each ready-made description recognizes submissions, reads and final states. A client is blamed for repeating a request after a lost
-// response, unless the API allows that.
+// Each ready-made description recognizes submissions, reads and final states. A client may repeat a request after a lost response only if
+// the API allows it.
 func TestReadyMadeDescriptions(t *testing.T) {
 	t.Parallel()
 	require.Subset(t, api.Names(), []string{"azure", "forgerun", "github", "google", "kubernetes", "openai", "stripe"})

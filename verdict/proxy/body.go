@@ -21,29 +21,29 @@ const (
 	askTimeout  = time.Second            // longest wait for 100 Continue, if the proxy cannot see when the client sends the body
 )
 
-// requestBody is the body of a request to the target. It keeps the content for the record.
+// requestBody is the body of a request to the target. It notes the content, so that the exchange can be recorded.
 type requestBody struct {
 	io.ReadCloser
 	request  *http.Request
 	trailer  http.Header
 	expected bool          // the client waits for 100 Continue
 	gate     func() error  // blocks until the target asks for the body or the client sends it
-	ask      func()        // notes that the target sent 100 Continue
+	ask      func()        // called when the target has sent 100 Continue
 	over     chan struct{} // closed at the end of the exchange
 
 	reading sync.Mutex // held while the client's body is read
-	ahead   []byte     // bytes that fetch has read and Read has not returned yet
+	ahead   []byte     // bytes that fetch has read from the client, for the next calls of Read
 
 	mu    sync.Mutex // guards noted and taken
 	noted *payload   // nil without a body
-	taken bool       // whether the content is in the record
+	taken bool       // take was called
 
 	opened atomic.Bool // the client was asked for the body, or sends it unasked
 	whole  atomic.Bool
 	broken atomic.Bool // the body is incomplete, because the client has gone
 }
 
-// newBody replaces the body of a request by a requestBody. A request without a body counts as read to its end.
+// newBody wraps the body of a request, so that its content is noted. A request without a body counts as read to its end.
 func newBody(r *http.Request) *requestBody {
 	b := &requestBody{request: r, over: make(chan struct{}), trailer: http.Header{}, ask: func() {}, gate: func() error { return nil }}
 	if r.Body == nil || r.ContentLength == 0 {
@@ -60,7 +60,6 @@ func newBody(r *http.Request) *requestBody {
 	return b
 }
 
-// waitUntil waits until the target asks for the body or the client sends it anyway.
 func (b *requestBody) waitUntil(asked chan struct{}) error {
 	var arrives <-chan struct{}
 	var conn *wire.Conn
@@ -80,7 +79,7 @@ func (b *requestBody) waitUntil(asked chan struct{}) error {
 	case <-b.over:
 		return http.ErrBodyReadAfterClose
 	case <-arrives:
-		if conn != nil && b.request.TLS == nil { // Unasked drops the 100 Continue that net/http sends; with TLS it is encrypted
+		if conn != nil && b.request.TLS == nil { // reading makes net/http send 100 Continue; Unasked drops it, but cannot see it in TLS
 			conn.Unasked()
 		}
 		return nil
@@ -122,8 +121,8 @@ func (b *requestBody) read(p []byte) (int, error) {
 	return n, err
 }
 
-// fetch reads the body before the target does, so that net/http notices when the client hangs up. If keep is true, the target still
-// gets the body. fetch does not read a body that the client holds back until 100 Continue.
+// fetch reads the body even if the target does not. Only then net/http notices when the client hangs up. If `keep` is true, fetch stores
+// what it reads for the target. fetch does not read a body that the client holds back until 100 Continue.
 func (b *requestBody) fetch(keep bool) {
 	if b.expected && !b.opened.Load() {
 		return
@@ -150,7 +149,7 @@ func (b *requestBody) end(a *api.API, x *verdict.Exchange) {
 	close(b.over)
 	if b.noted != nil && !b.whole.Load() {
 		rest := make(chan struct{})
-		go func() { // net/http ends this read after the response
+		go func() { // not a leak: net/http ends the read when the response is complete
 			defer close(rest)
 			b.fetch(false)
 		}()
@@ -162,7 +161,7 @@ func (b *requestBody) end(a *api.API, x *verdict.Exchange) {
 	b.take(a, x)
 }
 
-// take adds the content of the request to the record. Only the first call has an effect.
+// take sets the members of x that depend on the request's header and body. Only the first call has an effect.
 func (b *requestBody) take(a *api.API, x *verdict.Exchange) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -52,7 +52,7 @@ func (p *Proxy) Server() *http.Server {
 	return s
 }
 
-// Listen opens the socket of the server. While the socket refuses new connections, the server closes idle ones.
+// Listen opens the socket of the server. While a fault refuses new connections, the server also closes idle connections.
 func (p *Proxy) Listen(address string) (net.Listener, error) {
 	socket, err := wire.Listen(address)
 	if err != nil {
@@ -73,12 +73,12 @@ func (p *Proxy) Listen(address string) (net.Listener, error) {
 
 type connection struct {
 	net.Conn
-	below    *wire.Conn // connection below TLS; nil if it is from another listener
+	below    *wire.Conn // TCP connection below TLS; nil if p.Listen did not open the socket
 	number   uint64
 	target   *url.URL // target of the tunnel; nil without a tunnel
 	requests atomic.Int64
 	next     atomic.Pointer[fault.Effect] // fault of the next request; may be nil
-	half     atomic.Bool                  // half-close after the response
+	half     atomic.Bool                  // whether to half-close the connection after the response
 }
 
 func (c *connection) end() {
@@ -93,13 +93,13 @@ func (c *connection) end() {
 
 type connKey struct{}
 
-// connectionOf returns the connection of a request, or nil if another server serves the proxy.
+// connectionOf returns the connection of a request, or nil if the server is not from p.Server.
 func connectionOf(r *http.Request) *connection {
 	c, _ := r.Context().Value(connKey{}).(*connection)
 	return c
 }
 
-// below returns the connection below TLS and a tunnel, or nil.
+// below returns the TCP connection under TLS and a tunnel. It returns nil if that is not a *wire.Conn.
 func below(c net.Conn) *wire.Conn {
 	for {
 		if ours, ok := c.(*wire.Conn); ok {
@@ -113,7 +113,7 @@ func below(c net.Conn) *wire.Conn {
 	}
 }
 
-// The fault comes from an earlier request on the connection or from the rules.
+// fault returns the fault of a request. It comes from the rules, or from an earlier request on the connection (NextRequest).
 func (p *Proxy) fault(in *session, operation string, r *http.Request, body *requestBody) *fault.Effect {
 	subject := func() string { return p.subject(r, body) }
 	c := connectionOf(r)

@@ -19,7 +19,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// The client sees how a fault ends the connection. The next request works normally.
 func TestConnectionsEnd(t *testing.T) {
 	t.Parallel()
 	stream := func(w http.ResponseWriter, _ *http.Request) {
@@ -78,7 +77,7 @@ func TestConnectionsEnd(t *testing.T) {
 	}
 }
 
-// If the client hangs up, the exchange is recorded a little later.
+// After a hang-up, it takes a moment until the exchange is recorded.
 func (b *bench) recorded(id string, n int) {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool {
@@ -102,7 +101,7 @@ func TestConnectionsAreRefused(t *testing.T) {
 	refuse := func(want error) {
 		require.NoError(t, idle.do("GET", "/operations/1", "").err)
 		require.ErrorIs(t, b.do("POST", "/things", `{}`).err, want)
-		for _, client := range []*bench{b, idle} { // Go repeats a GET, but not a POST, when an idle connection ends
+		for _, client := range []*bench{b, idle} { // only a GET: Go repeats it on a new connection if the idle one was closed
 			require.ErrorIs(t, client.do("GET", "/operations/1", "").err, syscall.ECONNREFUSED)
 		}
 	}

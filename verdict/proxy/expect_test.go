@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Only the target decides whether a client that waits for 100 Continue gets it, with TLS and without.
+// The proxy does not send 100 Continue by itself. The target decides, with TLS and without.
 func TestExpectations(t *testing.T) {
 	t.Parallel()
 	const ask = "POST /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"

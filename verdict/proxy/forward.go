@@ -12,8 +12,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// rewrite makes the request to the target from the client's request, without hop-by-hop headers. A target without TLS is probably in
-// development. It gets the client's Host, so that addresses in its responses lead through the proxy. The target must not compress
+// rewrite makes the request to the target from the client's request, without hop-by-hop headers. A target without TLS gets the client's
+// Host, so that addresses in its responses lead through the proxy. Such a target is probably in development. The target must not compress
 // responses, because the proxy reads them.
 func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	in, out := pr.In, pr.Out
@@ -68,7 +68,7 @@ func (p *Proxy) at(in *http.Request) *url.URL {
 		if in.URL.Scheme == target.Scheme && in.URL.User == nil {
 			to.Opaque = strings.TrimPrefix(path[len(in.URL.Scheme):], ":")
 		}
-	case !strings.HasPrefix(path, "//"): // in Opaque, "//" would begin an authority
+	case !strings.HasPrefix(path, "//"): // a path that begins with "//" cannot be in Opaque, where it would be read as a host
 		to.Opaque = path
 	}
 	return &to
@@ -109,13 +109,13 @@ func unchanged(h http.Header, status int) {
 	}
 }
 
-// addressed lists the headers that contain one address.
-var addressed = []string{"Location", "Content-Location", "Operation-Location", "Azure-Asyncoperation"}
+// addressHeaders lists the headers with an address as value.
+var addressHeaders = []string{"Location", "Content-Location", "Operation-Location", "Azure-Asyncoperation"}
 
 // asSent keeps the header of a response unchanged, except that addresses of the target lead through the proxy.
 func (p *Proxy) asSent(h http.Header, status int, in *http.Request) {
 	unchanged(h, status)
-	for _, name := range addressed {
+	for _, name := range addressHeaders {
 		for i, value := range h[name] {
 			h[name][i] = p.through(value, in)
 		}
@@ -137,8 +137,8 @@ func (p *Proxy) linksThrough(header string, in *http.Request) string {
 	return b.String()
 }
 
-// through returns the proxy's address for an address of the target, and other addresses unchanged. If the target receives the client's
-// Host header, it writes the proxy's address with http, because it does not know that the proxy listens with TLS.
+// through returns the proxy's address for an address of the target, and other addresses unchanged. A target that gets the client's Host
+// header writes the proxy's address with http, because it does not know that the proxy listens with TLS. through corrects the scheme.
 func (p *Proxy) through(address string, in *http.Request) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil {

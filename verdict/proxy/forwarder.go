@@ -16,19 +16,19 @@ import (
 
 const dialTimeout = 10 * time.Second // time limit for connecting to other hosts
 
-// forwarder makes the proxy a forward proxy (RFC 9110, section 3.7): clients name the host of each request. The proxy reads only requests
-// to its targets.
+// forwarder makes the proxy a forward proxy (RFC 9110, section 3.7): clients name the host of each request. Requests to other hosts than
+// the targets pass through unread.
 type forwarder struct {
 	ca     *authority
-	opened chan net.Conn // connections to targets that clients opened by CONNECT
+	opened chan net.Conn // tunnels to targets, opened by CONNECT
 	done   chan struct{}
 	once   sync.Once
 	others httputil.ReverseProxy // proxy for requests without TLS to other hosts
 }
 
-// Forward makes p a forward proxy, for clients with a fixed base address. It returns the certificate authority that clients must trust, in
-// PEM. The key of the authority exists only in memory. Requests to further targets are judged too; their recorded paths begin with the
-// host, as in "//api.example.com/jobs". Forward must be called before Server.
+// Forward makes p a forward proxy, for clients with an API address that cannot be changed. It returns a CA certificate in PEM, which
+// clients must trust. The key of the CA exists only in memory. Requests to the targets in `further` are judged too. Their recorded paths
+// begin with the host, as in "//api.example.com/jobs". Forward must be called before Server.
 func (p *Proxy) Forward(further ...*url.URL) ([]byte, error) {
 	ca, err := newAuthority()
 	if err != nil {
@@ -76,14 +76,14 @@ func (p *Proxy) forwarded(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// usedByName reports whether the client uses p as a forward proxy. A web page cannot make a browser send such requests, so they need no
-// Host check.
-func (p *Proxy) usedByName(r *http.Request) bool {
+// asForwardProxy reports whether the client uses p as a forward proxy. A web page cannot make a browser send such requests, so they need
+// no Host check.
+func (p *Proxy) asForwardProxy(r *http.Request) bool {
 	c := connectionOf(r)
 	return p.forwards != nil && (r.URL.Host != "" || r.Method == http.MethodConnect || c != nil && c.target != nil)
 }
 
-// connect opens a tunnel. A tunnel to a target ends at the proxy, which has a certificate for the host. Other tunnels pass through.
+// connect opens a tunnel. In a tunnel to a target, the proxy decrypts TLS with its own certificate. Other tunnels pass through unread.
 func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
 	target := cmp.Or(p.targetAt(&url.URL{Scheme: "https", Host: r.Host}), p.targetAt(&url.URL{Scheme: "http", Host: r.Host}))
 	var beyond net.Conn

@@ -25,7 +25,7 @@ const (
 // guesses collects data for guessing a description of the API: responses to POSTs that name a resource, and later reads of that resource.
 type guesses struct {
 	operations []*guessed
-	created    map[string]*guessed // operation that created each resource, by the resource's id or Location
+	created    map[string]*guessed // key: id or Location of a resource; value: the operation that created it
 }
 
 // guessed is an operation that may submit jobs.
@@ -36,7 +36,7 @@ type guessed struct {
 	read         string            // path that reads a created resource; empty if unknown
 	state        string            // place of the state in a response to a read; empty if unknown
 	latest       map[string]string // latest states of created resources by id
-	passing      map[string]bool   // states after which another one was seen
+	passing      map[string]bool   // states that a later state replaced, so they are not final
 }
 
 // idNames lists common names of the id in a response, the most common first.
@@ -45,7 +45,8 @@ var idNames = []string{"id", "job_id", "jobId", "task_id", "taskId", "operation_
 
 var stateNames = []string{"status", "state", "jobStatus", "job_status", "phase", "done"}
 
-// idOf returns the id in a response to a POST, and its place. It searches the document and objects that are one level deep.
+// idOf returns the id in a response to a POST, and its place. It searches the document, its direct member objects, and the header
+// Location.
 func idOf(document any, h http.Header, at *url.URL) (id, place string) {
 	object, _ := document.(map[string]any)
 	look := func(object map[string]any, under string) bool {
@@ -123,9 +124,9 @@ func (g *guesses) posted(r *http.Request, status int, id, place string) {
 	}
 }
 
-// got notes the read of a created resource. The path contains the id of the resource, or is its Location.
+// got notes the read of a created resource.
 func (g *guesses) got(r *http.Request, document any) {
-	if o := g.created[r.URL.RequestURI()]; o != nil { // a resource named by its Location
+	if o := g.created[r.URL.RequestURI()]; o != nil {
 		o.noteState(r.URL.RequestURI(), document)
 		return
 	}
@@ -162,7 +163,6 @@ const maxDescribed = 100 // maximum length of a state
 
 var looksLikeID = regexp.MustCompile(`^([0-9]+|[0-9a-fA-F-]{16,}|[A-Za-z]+_[0-9A-Za-z]{8,})$`)
 
-// template replaces the segments of a path that look like ids by {a}, {b} and so on.
 func template(path string) string {
 	segments := strings.Split(path, "/")
 	for i, segment := range segments {
@@ -173,8 +173,8 @@ func template(path string) string {
 	return strings.Join(segments, "/")
 }
 
-// guess returns a description of the API, or nil if no response to a POST named a resource. It prefers operations with resources that were
-// read.
+// guess returns a description of the API, or nil if no response to a POST named a resource. If the resources of some operations were read
+// or have a Location, guess ignores the other operations.
 func (g *guesses) guess() *verdict.Guess {
 	all := slices.DeleteFunc(slices.Clone(g.operations), func(o *guessed) bool { return o.read == "" && o.place != "header:Location" })
 	if len(all) == 0 {

@@ -21,7 +21,7 @@ import (
 
 const (
 	maxDelivery  = 8 << 20
-	hookTimeout  = 30 * time.Second // time for the receiver to answer
+	hookTimeout  = 30 * time.Second
 	extraTimeout = fault.ExtraTimeout
 )
 
@@ -31,7 +31,7 @@ type Hook struct {
 	proxy    *Proxy
 	receiver *url.URL
 	secret   []byte // secret for signatures; nil if unknown
-	open     bool   // other machines may reach the listener, so that any Host is accepted
+	open     bool   // whether the listener is not on loopback; then any Host is accepted
 	client   http.Client
 }
 
@@ -81,7 +81,7 @@ func (h *Hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.header["User-Agent"] = []string{""} // otherwise net/http adds its own
 	}
 	d.At = time.Now().UTC()
-	if d.Unsigned = !h.holds(d); d.Unsigned {
+	if d.Unsigned = !h.validlySigned(d); d.Unsigned {
 		h.proxy.log.Warn("the signature of a delivery does not match FORGERUN_WEBHOOK_SECRET: forwarding the delivery unchanged")
 	}
 	document := api.Decode(body)
@@ -146,7 +146,7 @@ func (h *Hook) deliver(ctx context.Context, w http.ResponseWriter, d *delivery, 
 	_, _ = w.Write(body)
 }
 
-// extra sends an additional request and returns the status of the response, or 0 without a response.
+// extra returns the status of the response, or 0 without a response.
 func (h *Hook) extra(ctx context.Context, d *delivery) int {
 	status, _, _, err := h.send(ctx, d, extraTimeout)
 	if err != nil {

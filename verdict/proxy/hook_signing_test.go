@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// A delivery with an invalid signature passes unchanged, despite any faults. A valid one may be signed again.
+// Faults never change a delivery with an invalid signature.
 func TestInvalidSignaturesPassUnchanged(t *testing.T) {
 	t.Parallel()
 	const body, other = `{"type": "thing.done"}`, "whsec_b3RoZXJvdGhlcm90aGVyb3RoZXJvdGhlcg=="

@@ -42,8 +42,8 @@ func (k *keys) add(key string) bool {
 	return true
 }
 
-// in returns a key that occurs in a URL, whatever its escaping, or "" if there is none.
-func (k *keys) in(text string) string {
+// find returns a key that the URL contains, escaped or not, or "".
+func (k *keys) find(text string) string {
 	for _, form := range forms(text) {
 		for _, size := range k.sizes {
 			for at := 0; at+size <= len(form); at++ {
@@ -83,8 +83,8 @@ func forms(text string) []string {
 	return all
 }
 
-// keyInURL notes whether a URL contains a key (RFC 6750, section 2.3) that any request of the session sent in a header. It skips addresses
-// that the target returned, because they are not the client's mistake.
+// keyInURL sets x.KeyInURL if the URL contains a key that a request of the session had in a header, or the parameter access_token (RFC
+// 6750, section 2.3). URLs that come from the target do not count: the client did not build them.
 func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
 	s.within(in, func(n *session) {
 		for _, key := range s.keysOf(r.Header) {
@@ -96,7 +96,7 @@ func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
 		if here := s.at(r.URL, r.URL.RequestURI()); n.jobs[here] != nil || n.results[here] != "" {
 			return
 		}
-		if found := n.keys.in(r.URL.RequestURI()); found != "" {
+		if found := n.keys.find(r.URL.RequestURI()); found != "" {
 			x.Path, x.Query, _ = without(found, x.Path, x.Query)
 			x.KeyInURL = true
 			return
@@ -105,8 +105,8 @@ func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
 	})
 }
 
-// without returns a stored path and query with the key masked, and reports whether they contained the key. found is also true if the key
-// in the query is already masked.
+// without returns a stored path and query with the key masked, and reports whether they contained the key. A key that is already masked
+// in the query counts as found.
 func without(key, path, query string) (shownPath, shownQuery string, found bool) {
 	one := keys{}
 	one.add(key)
@@ -117,18 +117,19 @@ func without(key, path, query string) (shownPath, shownQuery string, found bool)
 	}
 	masked := strings.NewReplacer(masks...)
 	for _, part := range []*string{&path, &query} {
-		if one.in(*part) == "" {
+		if one.find(*part) == "" {
 			continue
 		}
 		found = true
-		if *part = masked.Replace(*part); one.in(*part) != "" { // the key is escaped in another way
+		if *part = masked.Replace(*part); one.find(*part) != "" { // the key is escaped in another way
 			*part = redact.Mask(key)
 		}
 	}
 	return path, query, found
 }
 
-// notKeys matches names of headers that look like credentials but do not identify one client. The names have no hyphens.
+// notKeys matches names of headers that look like credentials but do not identify one client. Hyphens are removed from a name before it
+// is compared.
 var notKeys = regexp.MustCompile(`cookie|csrf|xsrf|session|signature|hmac|` +
 	`^sig$|^sid$|^code$|page|continuation|next|idempotency|xamzsecurity`)
 

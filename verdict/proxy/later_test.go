@@ -56,7 +56,7 @@ func TestEndsAreHidden(t *testing.T) {
 		done         func(http.ResponseWriter)
 		e            fault.Effect
 		status       int
-		want, result string // bodies of reads with the fault, and of a read without it
+		want, result string // want: body of a read with the fault; result: body without the fault
 	}{
 		"state": {"", body(200, "application/json", `{"status": "done", "result": 7}`), open, 200,
 			`{"status":"cooking"}`, `{"status": "done", "result": 7}`},

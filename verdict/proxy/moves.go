@@ -15,8 +15,8 @@ const (
 	maxMoves  = 1000
 )
 
-// moves remembers redirects to another name of this machine, which is another origin. Clients should not send their credentials there. If
-// a client sends none, the proxy adds the credentials of the redirected request, so that the read succeeds.
+// moves remembers redirects to another host name of this machine. For the client, that is another origin. Clients should not send their
+// credentials there. If a client sends none, the proxy adds the credentials of the redirected request, so that the read succeeds.
 type moves struct {
 	mu  sync.Mutex
 	all map[string]move // redirects by target host and path
@@ -53,7 +53,7 @@ func (m *moves) to(r *http.Request, host string) string {
 	return scheme + host + r.URL.RequestURI()
 }
 
-// restore adds the remembered credentials to a read that followed a redirect without credentials.
+// restore adds credentials to a read without credentials that follows a remembered redirect.
 func (m *moves) restore(r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return

@@ -68,7 +68,8 @@ func TestRedirectsToAnotherOrigin(t *testing.T) {
 	}
 }
 
-// A host that is not loopback has no other name, so the redirect leads to the same address. The proxy never adds credentials to writes.
+// The proxy knows no other name for a host that is not loopback, so it redirects to the same address. The proxy never adds credentials to
+// writes.
 func TestRedirectsElsewhere(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, serverOf(t, withKey()), "")

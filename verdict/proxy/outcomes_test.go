@@ -21,7 +21,7 @@ rules: [outcome-learned, stop-at-end, one-job-per-intention, lost-answer]
 reset: [POST /tests/reset]
 `
 
-// shop is an API that names its orders only by id. From the given read on, the first order is shipped.
+// shop is an API that names its orders only by id. The first order is shipped from read number `shipped` on.
 func shop(shipped int32) http.Handler {
 	var made, reads atomic.Int32
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

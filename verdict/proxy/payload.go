@@ -36,7 +36,7 @@ type payload struct {
 	hash   hash.Hash
 	text   []byte // the first maxDocument bytes
 	size   int64
-	parts  *parts // nil unless it is multipart
+	parts  *parts // nil if the body is not multipart
 }
 
 func newPayload(h http.Header) *payload {
@@ -79,7 +79,7 @@ func (p *payload) end(whole bool) (same string, document any) {
 		return "", nil
 	}
 	if fits {
-		if document = api.Decode(text); document != nil { // independent of member order and spacing
+		if document = api.Decode(text); document != nil { // the sum of JSON does not depend on member order and spacing
 			alike := jsontext.Value(text).Clone()
 			_ = alike.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // unchanged on an error
 			return wire.Sum(alike), document
@@ -100,7 +100,6 @@ func (p *payload) end(whole bool) (same string, document any) {
 	return hex.EncodeToString(p.hash.Sum(nil)[:8]), nil
 }
 
-// unordered reports whether member order does not matter for a media type.
 func unordered(kind string) bool {
 	return kind == "" || strings.HasSuffix(kind, "json") || kind == "application/x-www-form-urlencoded"
 }
@@ -110,7 +109,7 @@ func encrypted(kind string) bool {
 	return strings.HasPrefix(kind, "application/jose") || strings.HasPrefix(kind, "application/pkcs7") || strings.HasSuffix(kind, "encrypted")
 }
 
-// unpacked returns the decompressed text, or nil if it is too large or damaged.
+// unpacked returns nil if the text is too large or damaged.
 func unpacked(packed []byte) []byte {
 	r, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {

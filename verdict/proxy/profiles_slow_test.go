@@ -78,7 +78,6 @@ func ended(text string) bool {
 	return d.Done
 }
 
-// waitOf returns how long Retry-After tells a client to wait, rounded up.
 func waitOf(h http.Header) time.Duration {
 	seconds := wire.RetryAfter(h["Retry-After"], time.Now().Truncate(time.Second))
 	if seconds == nil {

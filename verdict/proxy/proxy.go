@@ -33,7 +33,7 @@ const (
 	flushInterval = time.Millisecond // delay before a part of a response is flushed
 )
 
-// Proxy is the handler. It serves its own routes below Prefix and passes other requests to the target.
+// Proxy is an http.Handler. It serves its own routes below Prefix and passes other requests to the target.
 type Proxy struct {
 	targets  []*url.URL // target of New, and further targets of Forward
 	api      *api.API
@@ -45,7 +45,7 @@ type Proxy struct {
 	socket   *wire.Listener
 	tls      *secure // nil without TLS
 	hosts    func(host string) bool
-	open     bool // other machines may reach the listener, so that any Host is accepted
+	open     bool // whether the listener is not on loopback; then any Host is accepted
 	moves    moves
 	forwards *forwarder // nil for a reverse proxy
 }
@@ -83,7 +83,7 @@ func (b *buffers) Put(buffer []byte) { b.pool.Put(&buffer) }
 // ServeHTTP implements http.Handler.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
-	case !p.open && !p.usedByName(r) && p.misdirected(w, r):
+	case !p.open && !p.asForwardProxy(r) && p.misdirected(w, r):
 	case p.forwarded(w, r):
 	case r.Method == http.MethodConnect:
 		writeProblem(w, http.StatusMethodNotAllowed, "This proxy forwards to one server. Call the proxy's own address, without CONNECT.")
@@ -96,7 +96,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// upgrades reports whether a request asks for a protocol other than HTTP/2. Clients that offer HTTP/2 also accept HTTP/1.1.
+// upgrades reports whether a request asks for a protocol other than HTTP/2. An offer of HTTP/2 (h2c) can be ignored: the client also
+// accepts HTTP/1.1.
 func upgrades(r *http.Request) bool {
 	upgrade := r.Header.Get("Upgrade")
 	return upgrade != "" && !strings.EqualFold(upgrade, "h2c") && r.ProtoMajor == 1
@@ -187,7 +188,7 @@ func unreached(err error, target *url.URL) string {
 	return redact.Keep(why + " at " + target.Host)
 }
 
-// inject sends the response of a fault in place of the target.
+// inject sends the fault's response. The target does not get the request.
 func (p *Proxy) inject(a *response, r *http.Request, e *fault.Effect) {
 	if a.own = true; e.Unanswered() {
 		a.lost = true
@@ -200,7 +201,7 @@ func (p *Proxy) inject(a *response, r *http.Request, e *fault.Effect) {
 			to = p.moves.to(r, other)
 		}
 		a.Header().Set("Location", to)
-		a.Header().Set("Content-Length", "0") // with a known length, finish records the exchange before the response leaves
+		a.Header().Set("Content-Length", "0") // with a known length, finish records the exchange before it sends the response
 		a.WriteHeader(e.Moved)
 	case e.HTML:
 		status := e.Status

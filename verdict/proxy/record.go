@@ -17,7 +17,7 @@ const (
 	perJob     = 400      // memory of a job without its name, in bytes
 	perText    = 100      // memory of a map entry, in bytes
 	perAttempt = 250      // memory of a delivery attempt, in bytes
-	minID      = 8        // shortest last path segment by which lists and events may name a job
+	minID      = 8        // minimum length of the last segment of an address, to identify a job in lists and events
 	maxProbe   = 16 << 10 // maximum size of the address and credentials for reading a job at the end of a session
 )
 
@@ -45,7 +45,6 @@ func (s *sessions) exchange(r *http.Request) *verdict.Exchange {
 	return x
 }
 
-// traceID returns the trace id of a traceparent (W3C Trace Context).
 func traceID(traceparent string) string {
 	if parts := strings.Split(traceparent, "-"); len(parts) >= 4 && len(parts[1]) == 32 {
 		return strings.Clone(parts[1])
@@ -246,7 +245,7 @@ func (n *session) noteOpenState(s api.State) {
 	}
 }
 
-// setState sets the state of a job that has not ended.
+// setState sets the state of a job, unless the job has ended.
 func (j *jobSeen) setState(s api.State, at time.Time) {
 	if !s.Known || !j.Finished.IsZero() {
 		return
@@ -268,7 +267,7 @@ func (n *session) noteEnds(ended []string) {
 	}
 }
 
-// keepAddress stores how to read a job at the end of the session, unless that takes too much memory. It adds the stored size to bytes.
+// keepAddress stores how to read a job at the end of the session, unless that takes too much memory. It adds the size to *bytes.
 func (j *jobSeen) keepAddress(address *url.URL, h http.Header, bytes *int) {
 	text, as, size := address.String(), credentials(h), 0
 	for name, all := range as {
@@ -283,7 +282,7 @@ func (j *jobSeen) keepAddress(address *url.URL, h http.Header, bytes *int) {
 	}
 }
 
-// credentials returns the headers that may identify the client.
+// credentials returns the headers that a read by the proxy needs: credentials and API versions.
 func credentials(h http.Header) http.Header {
 	as := http.Header{}
 	for name, all := range h {
@@ -296,7 +295,7 @@ func credentials(h http.Header) http.Header {
 	return as
 }
 
-// location returns the target of a redirect: path and query, or the whole URL for another origin.
+// location returns the value for verdict.Exchange.Location.
 func (s *sessions) location(r *http.Request, status int, h http.Header) string {
 	if status < 301 || status > 308 || h.Get("Location") == "" {
 		return ""

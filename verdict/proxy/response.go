@@ -20,8 +20,8 @@ import (
 
 var errEnded = errors.New("a fault ended the response")
 
-// response passes a response to the client. It applies faults, and reads event streams and JSON documents up to maxDocument. It hides the
-// http.Flusher of the connection, because httputil.ReverseProxy would flush withheld bytes.
+// response passes a response to the client. It applies faults, and reads event streams and JSON documents up to maxDocument. It has no
+// method Flush, because httputil.ReverseProxy would flush bytes that must be withheld.
 type response struct {
 	http.ResponseWriter
 	proxy     *Proxy
@@ -36,7 +36,7 @@ type response struct {
 	status   int
 	document bytes.Buffer // received part of a JSON document
 	isJSON   bool         // whether the document may be JSON; many servers send no suitable Content-Type
-	held     http.Header  // header of a document that is rewritten and sent at the end; nil otherwise
+	held     http.Header  // header of the response, if the document is rewritten before it is sent; else nil
 	earlier  *pending     // earlier response to send in place of this one; may be nil
 	lost     bool         // whether the client gets nothing
 	left     int          // bytes until the connection is cut; -1 without a cut
@@ -74,7 +74,7 @@ func (a *response) WriteHeader(status int) {
 	case e != nil:
 		a.disturb(e, h, said)
 	}
-	if p := a.pending(); p != nil && !a.lost && (status == http.StatusSeeOther || !said) {
+	if p := a.earlierResponse(); p != nil && !a.lost && (status == http.StatusSeeOther || !said) {
 		a.sendEarlier(p)
 	}
 	if e != nil && e.ContentType != "" {
@@ -111,7 +111,7 @@ func (a *response) interim(status int) {
 	}
 }
 
-// length returns the length of the body of a response, or -1 if it is unknown.
+// length returns -1 if the length of the body is unknown.
 func length(method string, status int, h http.Header) int {
 	if method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified {
 		return 0
@@ -122,8 +122,8 @@ func length(method string, status int, h http.Header) int {
 	return -1
 }
 
-// FlushError sends the bytes that may be sent so far. The last byte is sent after the exchange is recorded. A client with the whole
-// response can then read its record.
+// FlushError sends the written bytes, unless the response must wait or is lost. The last byte is sent after the exchange is recorded. So
+// the record exists when the client has the whole response.
 func (a *response) FlushError() error {
 	if a.status == 0 || a.lost || a.held != nil || a.rest == 0 && a.left < 0 {
 		return nil
@@ -131,7 +131,7 @@ func (a *response) FlushError() error {
 	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
-// disturbNextConnections runs before any part of the response is sent.
+// disturbNextConnections starts the faults of later connections. It runs before any part of the response is sent.
 func (a *response) disturbNextConnections() {
 	e, p := a.effect, a.proxy
 	if e == nil || a.ended {
@@ -169,7 +169,7 @@ func digested(h http.Header) bool {
 	return h.Get("Repr-Digest")+h.Get("Content-Digest")+h.Get("Digest")+h.Get("Content-Md5") != ""
 }
 
-// begin begins an event stream. It records the start immediately, because the stream may last long.
+// begin records the start of an event stream immediately, because the stream may last long.
 func (a *response) begin() {
 	x := a.exchange
 	e := a.effect
@@ -273,14 +273,14 @@ func (a *response) send(b []byte) error {
 	return err
 }
 
-// finish sends the held bytes and records the exchange. It then cuts the connection if a fault requires that or the response ended early.
+// finish sends the held bytes and records the exchange. Then it cuts the connection, if the fault does so or the target cut the response.
 func (a *response) finish(panicked any) {
 	a.disturbNextConnections()
 	x := a.exchange
 	var rewritten []byte
 	if a.held != nil {
 		document := a.document.Bytes()
-		if p := a.pending(); p != nil && !a.proxy.api.StateOf(api.Decode(document)).Known {
+		if p := a.earlierResponse(); p != nil && !a.proxy.api.StateOf(api.Decode(document)).Known {
 			a.sendEarlier(p)
 		}
 		if a.earlier != nil {

@@ -222,7 +222,6 @@ func (p *Proxy) faultList(in *session) any {
 	return listOf(items)
 }
 
-// listOf returns a list in the form that ForgeRun uses.
 func listOf[T any](items []T) any {
 	return map[string]any{"data": items, "page": map[string]any{"limit": len(items), "next_cursor": nil}}
 }
@@ -260,8 +259,8 @@ func writeJSON(w http.ResponseWriter, kind string, status int, v any) {
 	writeWhole(w, kind, status, append(body, '\n'))
 }
 
-// writeWhole writes a response with a length, so that the exchange is recorded before any part of the response is sent. Otherwise a client
-// could end the session after it has read the status and before the exchange is recorded.
+// writeWhole writes a response with a length, so that the exchange is recorded before any part of the response is sent. Without the
+// length, a client could end the session before the exchange is recorded.
 func writeWhole(w http.ResponseWriter, kind string, status int, body []byte) {
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))

@@ -34,14 +34,15 @@ func (r *rules) again() rules {
 	return same
 }
 
-// needSubject reports whether a rule with Match.Same concerns the request, or a delivery if request is nil.
+// needSubject reports whether a rule with Match.Same matches. For a delivery, `request` is nil.
 func (r *rules) needSubject(operation string, request *http.Request) bool {
 	return slices.ContainsFunc(r.list, func(c fault.Counted) bool {
 		return c.Match.Same && about(&c.Match, operation, request, time.Now())
 	})
 }
 
-// count counts a request, or a delivery if request is nil. It returns the effect of the first rule that applies, or nil.
+// count counts a request for each rule that it matches. For a delivery, `request` is nil. It returns the effect of the first rule that
+// applies, or nil.
 func (r *rules) count(operation string, request *http.Request, subject string) (effect *fault.Effect) {
 	now := time.Now()
 	for i := range r.list {
@@ -69,8 +70,8 @@ func about(m *fault.Match, operation string, r *http.Request, now time.Time) boo
 		(m.From == nil || !now.Before(time.Time(*m.From))) && (m.Until == nil || now.Before(time.Time(*m.Until)))
 }
 
-// rulesOf returns the rules of a labelled session, or the proxy's rules if in is nil. An ended session has no rules. The caller holds
-// the lock.
+// rulesOf returns the rules of a labelled session. If `in` is nil, it returns the rules for requests without a label. An ended session
+// has no rules. The caller holds the lock.
 func (s *sessions) rulesOf(in *session) *rules {
 	switch {
 	case in == nil:
@@ -97,8 +98,8 @@ func (s *sessions) faults(in *session) []fault.Counted {
 	return slices.Clone(s.rulesOf(in).list)
 }
 
-// fault counts a request of a session, or a delivery if r is nil. It returns the effect on the request, or nil. It calls subject only if a
-// rule needs the result, because subject may read the body.
+// fault counts a request of a session. For a delivery, `r` is nil. It returns the effect on the request, or nil. The function `subject`
+// may read the body, so fault calls it only for rules with Match.Same.
 func (s *sessions) fault(in *session, operation string, r *http.Request, subject func() string) *fault.Effect {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -36,8 +36,8 @@ func (s *sessions) noteEvent(in *session, x *verdict.Exchange, e *fault.Effect, 
 	x.More = x.More || shown.More
 }
 
-// noteEventJobs adds the jobs in an event of the target to x and notes their ends in the session. If the stream belongs to a job, the
-// event's state is that job's state.
+// noteEventJobs adds the jobs in an event of the target to x. The session notes which of them have ended. In the stream of a job, the
+// state in an event is the job's state.
 func (s *sessions) noteEventJobs(in *session, document any, x *verdict.Exchange) {
 	s.within(in, func(n *session) {
 		s.show(n, document, x)
@@ -65,7 +65,7 @@ func (s *sessions) shape(in *session) *wire.Shape {
 }
 
 // recordRewritten corrects x after the effect has rewritten the document: a job that has ended may now appear unfinished to the client.
-// If the effect only sets an unknown state, other members may still show the end.
+// If the effect sets only an unknown state, the job goes to MaybeFinal: other members may show the end.
 func (s *sessions) recordRewritten(in *session, x *verdict.Exchange, e *fault.Effect, rewritten []byte) {
 	var seen verdict.Exchange
 	document := api.Decode(rewritten)
@@ -120,7 +120,7 @@ func (n *session) keepPending(x *verdict.Exchange, h http.Header, body []byte) {
 	}
 	j.pending = &pending{x.Status, http.Header{}, bytes.Clone(body)}
 	n.bytes += len(body)
-	for _, name := range append([]string{"Content-Type", "Retry-After"}, addressed...) {
+	for _, name := range append([]string{"Content-Type", "Retry-After"}, addressHeaders...) {
 		if all, set := h[name]; set {
 			j.pending.header[name] = all
 		}
@@ -130,9 +130,9 @@ func (n *session) keepPending(x *verdict.Exchange, h http.Header, body []byte) {
 	}
 }
 
-// pending returns an earlier response to send in place of this one, or nil. It returns one only if the effect hides ends and the status
-// of this response may show an end.
-func (a *response) pending() (p *pending) {
+// earlierResponse returns a stored 202 response to send in place of this response, or nil. It returns a response if the effect hides the
+// end of jobs, and this response may show the end.
+func (a *response) earlierResponse() (p *pending) {
 	x := a.exchange
 	ends := a.status == http.StatusSeeOther || a.status >= 200 && a.status < 300 && a.status != http.StatusAccepted
 	if a.effect == nil || !a.effect.Unfinished || a.own || x.Role != verdict.Read || x.Method != http.MethodGet || !ends {

@@ -79,7 +79,7 @@ func (s *sessions) open(in *session) *session {
 	return in
 }
 
-// within holds the lock while do runs.
+// within calls `do` with the session and holds the lock. If the session is not open, it does nothing.
 func (s *sessions) within(in *session, do func(n *session)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +150,7 @@ func (s *sessions) openOnes() int {
 }
 
 // sessionFor returns the open session with the label. If there is none, it opens one with the settings of the open session without a
-// label. Without such a session, it returns nil.
+// label. If that is not open either, it returns nil.
 func (s *sessions) sessionFor(label string) (*session, error) {
 	if label == "" {
 		return nil, nil
@@ -204,8 +204,8 @@ func (s *sessions) get(id string) (verdict.Session, error) {
 	return n.Session, nil
 }
 
-// end ends a session and the faults of its profile. The end of the session without a label also ends all labelled sessions. An ended
-// session does not change.
+// end ends a session and the faults of its profile. The end of the session without a label also ends all labelled sessions. For a session
+// that has ended, end does nothing.
 func (s *sessions) end(id string) (verdict.Session, error) {
 	s.mu.Lock()
 	n, err := s.find(id)
@@ -263,7 +263,7 @@ func (s *sessions) endingWith(n *session) []*session {
 	return all
 }
 
-// unfinished returns the jobs without a known end that the proxy can read.
+// unfinished returns the jobs that the proxy can read and that have no known end.
 func (n *session) unfinished() map[string]jobSeen {
 	list := map[string]jobSeen{}
 	for name, j := range n.jobs {

@@ -23,8 +23,8 @@ type scheme struct {
 	dated  bool // whether the signature covers a time
 	secret func(text []byte) []byte
 	sign   func(h http.Header, body []byte, at time.Time, secret []byte) // nil if signing needs the sender's private key
-	// signed returns the signatures of a delivery and their time. The signatures have the form that sign writes. The time is zero if there
-	// is none.
+	// signed returns the signatures of a delivery and the time that they cover. The signatures have the form that sign writes. If the
+	// signatures have no time, `at` is zero.
 	signed func(h http.Header) (at time.Time, signatures []string)
 }
 
@@ -104,7 +104,7 @@ func schemesOf(h http.Header) (all []*scheme) {
 	return all
 }
 
-// signedAt reports whether a delivery has a valid signature by a scheme, and returns the time of its signatures.
+// signedAt returns the time of the signatures of scheme s. `holds` is true if one of them is valid and not too old.
 func (h *Hook) signedAt(s *scheme, d *delivery) (at time.Time, holds bool) {
 	at, signatures := s.signed(d.header)
 	if s.dated && d.At.Sub(at).Abs() > maxAge {
@@ -117,9 +117,9 @@ func (h *Hook) signedAt(s *scheme, d *delivery) (at time.Time, holds bool) {
 	})
 }
 
-// holds reports whether the signatures of a delivery are valid, as far as the secret can check them. Without a secret it returns true.
-// With a secret, a delivery must have a signature.
-func (h *Hook) holds(d *delivery) bool {
+// validlySigned reports whether the signatures of a delivery are valid. Without a secret it returns true. With a secret, it returns false
+// for a delivery without a signature. Schemes with private keys are not checked.
+func (h *Hook) validlySigned(d *delivery) bool {
 	if len(h.secret) == 0 {
 		return true
 	}
@@ -135,7 +135,7 @@ func (h *Hook) holds(d *delivery) bool {
 	return len(all) > 0
 }
 
-// key returns the secret in the form that the scheme uses, or nil if it is unknown.
+// key returns the secret as bytes for the scheme, or nil if the hook has no secret.
 func (h *Hook) key(s *scheme) []byte {
 	if len(h.secret) == 0 || s.secret == nil {
 		return h.secret
@@ -143,7 +143,7 @@ func (h *Hook) key(s *scheme) []byte {
 	return s.secret(h.secret)
 }
 
-// forged returns a forged copy of a delivery, which a receiver must refuse. It returns false if the hook cannot forge it, for example
+// forged returns a forged copy of a delivery, which a receiver must refuse. It returns false if no such copy is possible, for example
 // because the delivery has no signature.
 func (h *Hook) forged(d *delivery, kind fault.Tamper) (*delivery, bool) {
 	all := schemesOf(d.header)
@@ -165,7 +165,7 @@ func (h *Hook) forged(d *delivery, kind fault.Tamper) (*delivery, bool) {
 	default:
 		f.header.Set(s.header, altered(f.header.Get(s.header)))
 	}
-	for _, other := range all[1:] { // otherwise a receiver that checks only the other scheme would accept the request
+	for _, other := range all[1:] { // the signatures of all other schemes must be invalid too
 		f.header.Set(other.header, altered(f.header.Get(other.header)))
 	}
 	return f, true
@@ -174,7 +174,6 @@ func (h *Hook) forged(d *delivery, kind fault.Tamper) (*delivery, bool) {
 // signature matches the signature in a header: at least 40 characters of hex or base64.
 var signature = regexp.MustCompile(`[0-9A-Za-z+/_-]{40,}`)
 
-// altered returns a header with each signature replaced by a different one of the same form.
 func altered(header string) string {
 	return signature.ReplaceAllStringFunc(header, func(text string) string {
 		return strings.Map(func(r rune) rune {
@@ -189,9 +188,9 @@ func altered(header string) string {
 	})
 }
 
-// applyEffect changes a delivery but keeps it valid. A delivery with an invalid signature does not change, because a new signature would
-// make the receiver trust it. The document changes only if the hook can sign the delivery again. seen has the members of the effect that
-// changed the document.
+// applyEffect changes a delivery but keeps it valid. A delivery with an invalid signature does not change. A new signature would make it
+// valid. The document changes only if the hook can sign the delivery again. `seen` has the members of the effect that changed the
+// document.
 func (h *Hook) applyEffect(d *delivery, e *fault.Effect) (seen *fault.Effect) {
 	seen = &fault.Effect{}
 	if d.Unsigned {
@@ -204,12 +203,12 @@ func (h *Hook) applyEffect(d *delivery, e *fault.Effect) (seen *fault.Effect) {
 		as := &fault.Effect{Extensions: e.Extensions, JobStatus: e.JobStatus}
 		shape := h.proxy.sessions.shape(d.in)
 		body := shape.Rewrite(as, d.body)
-		if !bytes.Equal(body, shape.Rewrite(&fault.Effect{}, d.body)) && h.resign(d, body) {
+		if !bytes.Equal(body, shape.Rewrite(&fault.Effect{}, d.body)) && h.replaceBody(d, body) {
 			seen = as
 		}
 	}
 	if e.Padding > 0 {
-		h.resign(d, append(bytes.Clone(d.body), bytes.Repeat([]byte(" "), e.Padding)...))
+		h.replaceBody(d, append(bytes.Clone(d.body), bytes.Repeat([]byte(" "), e.Padding)...))
 	}
 	if e.RotatedSecret && d.header.Get("Webhook-Signature") != "" {
 		other := mac([]byte(rand.Text()), "", d.body)
@@ -218,8 +217,9 @@ func (h *Hook) applyEffect(d *delivery, e *fault.Effect) (seen *fault.Effect) {
 	return seen
 }
 
-// resign replaces the body of a delivery and signs the delivery again. It reports whether that was possible.
-func (h *Hook) resign(d *delivery, body []byte) bool {
+// replaceBody replaces the body of a delivery and signs the delivery again. If it cannot sign the delivery, it changes nothing and
+// returns false.
+func (h *Hook) replaceBody(d *delivery, body []byte) bool {
 	all := schemesOf(d.header)
 	unknown := len(all) > 0 && len(h.secret) == 0 || d.header.Get("Content-Digest") != "" ||
 		slices.ContainsFunc(all, func(s *scheme) bool { return s.sign == nil })

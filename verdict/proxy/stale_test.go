@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// A stalled response stops after its first half. The record says that the client hung up.
+// A stalled response stops in the middle until the client hangs up.
 func TestResponsesStall(t *testing.T) {
 	t.Parallel()
 	for framing, target := range targets {
@@ -37,7 +37,7 @@ func TestResponsesStall(t *testing.T) {
 						_, err = io.ReadFull(res.Body, one)
 						require.NoError(t, err)
 						require.Equal(t, "{", string(one))
-						require.NoError(t, res.Body.Close()) // resets the stream
+						require.NoError(t, res.Body.Close()) // with HTTP/2, this resets the stream
 					} else {
 						c := dial(t, address)
 						c.send("POST /x HTTP/" + version + "\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")
@@ -54,7 +54,8 @@ func TestResponsesStall(t *testing.T) {
 	}
 }
 
-// A stalled response without a body never arrives, although the target processed the request. A stalled stream sends only its header.
+// If a response without a body stalls, the client gets nothing. The target has processed the request. A stalled stream sends only its
+// header.
 func TestResponsesWithoutBodyStall(t *testing.T) {
 	t.Parallel()
 	var worked atomic.Int64
@@ -81,7 +82,7 @@ func TestResponsesWithoutBodyStall(t *testing.T) {
 	}
 }
 
-// The proxy closes its side of the connection after a response, without announcing that. A later request on the connection is not
+// After a response without "Connection: close", the proxy closes its side of the connection. A later request on the connection is not
 // processed.
 func TestHalfClosedConnections(t *testing.T) {
 	t.Parallel()

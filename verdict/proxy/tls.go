@@ -75,8 +75,8 @@ func (a *authority) sign(until time.Time, hosts ...string) (*tls.Config, error) 
 	}, nil
 }
 
-// UseTLS makes the proxy listen with TLS, with a certificate for localhost and another host. It returns the certificate authority that
-// clients must trust, in PEM.
+// UseTLS makes the proxy listen with TLS, with a certificate for localhost and another host. It returns a CA certificate in PEM, which
+// clients must trust.
 func (p *Proxy) UseTLS(host string) ([]byte, error) {
 	ca, err := newAuthority()
 	if err != nil {
@@ -103,7 +103,7 @@ func (p *Proxy) UseTLS(host string) ([]byte, error) {
 	return ca.pem(), nil
 }
 
-// A pending fault applies to the next connection.
+// A fault in s.next applies only to the next connection.
 func (s *secure) config() *tls.Config {
 	c := s.certs[""].Clone()
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {

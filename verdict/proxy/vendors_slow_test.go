@@ -19,8 +19,8 @@ import (
 
 const otherAPIs = "../../examples/other-apis"
 
-// The page clients-judged.md lists the rules that clients of other vendors break, each with a profile and a seed. With that profile and
-// seed, the client breaks the rule. It breaks only rules that the page lists.
+// clients-judged.md lists rules that clients of other vendors break. Each rule has a profile and a seed. With them, the client breaks
+// this rule, and only rules on the page.
 func TestJudgedClients(t *testing.T) {
 	text, err := os.ReadFile("../../docs/explanation/clients-judged.md")
 	require.NoError(t, err)

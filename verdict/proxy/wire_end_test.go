@@ -79,7 +79,7 @@ func (e *wireEnd) request() string {
 	switch {
 	case strings.Contains(h.Get("Transfer-Encoding"), "chunked"):
 		body, last := "", false
-		for { // lines of chunks, then lines of trailers
+		for { // chunks, then trailers, to the empty line
 			line := e.until("\n")
 			body += line
 			if last = last || line == "0\r\n"; line == "" || last && line == "\r\n" {

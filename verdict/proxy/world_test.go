@@ -64,7 +64,7 @@ func serverOf(t testing.TB, handler http.Handler) string {
 	return server.URL
 }
 
-// description is the name of a ready-made description, YAML, or empty.
+// `description` is the name of a ready-made description, or YAML. It may be "".
 func newProxy(t testing.TB, target, description string) *proxy.Proxy {
 	t.Helper()
 	a, err := api.Load(description)
@@ -153,7 +153,7 @@ func nth(operation string, n int, e fault.Effect) fault.Rule {
 	return fault.Rule{Match: fault.Match{Operation: operation, Nth: n}, Effect: e}
 }
 
-// things is an API that accepts submissions with 202; at returns the headers. Every third read shows an ended operation.
+// things is an API that accepts submissions with 202 and the headers that `at` returns. Every third read shows an ended operation.
 func things(at func(r *http.Request, id int64) http.Header) http.Handler {
 	var made atomic.Int64
 	var reads atomic.Int64
