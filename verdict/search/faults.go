@@ -27,7 +27,7 @@ var (
 	late     = fault.Effect{Delay: fault.Duration(2 * time.Second)}
 )
 
-// catalogue lists the faults for each use, simpler ones first. The first faults of a list cover every class of faults.
+// catalogue lists the faults for each use, simpler ones first.
 var catalogue = map[fault.Use][]fault.Effect{
 	fault.Submissions: {lost, full, reset, cut, expired, moved, broken, dead, limited, page, byDate, late, stalled, never},
 	fault.Lookups: {
@@ -57,10 +57,10 @@ func cost(e *fault.Effect) time.Duration {
 	return d + time.Second + time.Duration(e.StreamRetry)*time.Millisecond
 }
 
-// patientCost is the minimum cost of a patient fault, which keeps the client waiting for a long time.
+// patientCost is the cost from which a fault counts as slow: the client must wait long.
 const patientCost = 10 * time.Second
 
-// mayEndClient reports whether a client may give up because of the fault: a refused key or a missing job.
+// mayEndClient reports whether the fault (401 or 404) may make a client give up.
 func mayEndClient(e *fault.Effect) bool { return e.Status == 401 || e.Status == 404 }
 
 // causesRequest reports whether the client sends another request because of the fault: a retry, the target of a redirect, or the rest

@@ -10,9 +10,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// measure runs the client without faults and stores its behavior.
 func (s *search) measure(ctx context.Context) error {
-	runs, err := s.startAll(ctx, nil, max(baselineTrials, s.Workers)) // in parallel, so that the machine is as busy as later
+	runs, err := s.startAll(ctx, nil, max(baselineTrials, s.Workers)) // as parallel as the search, so that times are comparable
 	for _, p := range runs {
 		<-p.done
 		if err = cmp.Or(err, p.err); errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
@@ -60,7 +59,7 @@ func operations(entries []verdict.Entry) (all []Operation) {
 	return all
 }
 
-// Replay runs the client under each list of rules. It returns the breaks under each list.
+// Replay runs the client under each list of rules. For each list, it returns the rules that the client broke.
 func Replay(ctx context.Context, c Config, lists [][]fault.Rule) ([][]Break, error) {
 	s := newSearch(c)
 	if err := s.measure(ctx); err != nil {
@@ -68,7 +67,7 @@ func Replay(ctx context.Context, c Config, lists [][]fault.Rule) ([][]Break, err
 	}
 	all := make([][]Break, len(lists))
 	for i, rules := range lists {
-		var schedule Schedule // the same rules; the schedule sets the time limit, and tells whether the client may fail
+		var schedule Schedule // the rules as a schedule, for the time limit and the breaks
 		for _, r := range rules {
 			schedule = append(schedule, Step{Operation: r.Match.Operation, Nth: r.Match.Nth, Times: max(1, r.Match.Times), Effect: r.Effect})
 		}

@@ -8,36 +8,36 @@ import (
 )
 
 const (
-	firstRequests = 3 // number of requests per operation at which each single fault is tried
-	longest       = 9 // maximum number of steps of a walk
+	firstRequests = 3 // each fault is tried alone at this many requests of an operation
+	maxWalkSteps  = 9
 )
 
-// Operation is a kind of request that the client sends in a run without faults.
+// Operation is an operation of the API that the client uses in a run without faults.
 type Operation struct {
 	Name     string    `json:"operation"`
 	Of       fault.Use `json:"of"`
 	Requests int       `json:"requests"` // number of requests in a run without faults
 }
 
-// pair is a fault that makes the client send another request, and the fault of that request.
+// pair is two faults: the first makes the client send another request, which gets the second.
 type pair [2]fault.Effect
 
 // planner generates the schedules to try. First, it tries each fault at the first request of each operation. Then it alternates between
-// walks (see walk), single pairs, and single faults at later requests. The same seed and the same client lead to the same schedules.
+// walks (see walk), pairs alone, and single faults at later requests. The same seed and the same client lead to the same schedules.
 type planner struct {
 	*rand.Rand
 	operations []Operation
 	inRow      int               // number of consecutive faults that a client must handle
-	planned    map[string]bool   // keys of schedules that were returned
-	ends       map[string]bool   // kinds of steps after which the client gives up
+	planned    map[string]bool   // keys of the schedules that next has returned
+	ends       map[string]bool   // kinds of steps that made the client give up
 	first      []Schedule        // single faults to try first
-	later      []Schedule        // single faults to try between other schedules
+	later      []Schedule        // single faults for later turns of next
 	alone      []Schedule        // pairs that are not part of a walk
 	pairs      map[string][]pair // pairs for the next walks, by operation
-	redrawn    map[string]bool   // operations of which all pairs have been in a walk
-	again      []Schedule        // schedules to try again, without the steps that allow the client to fail
+	redrawn    map[string]bool   // operations with pairs that were all used and drawn again
+	again      []Schedule        // schedules to repeat without the steps that excuse a failure
 	known      []Schedule        // findings; schedules that contain one are not tried
-	turn       int               // number of calls of next after the first schedules
+	turn       int               // number of schedules drawn after `first` was empty
 }
 
 func newPlanner(operations []Operation, inRow int, seed int64) *planner {
@@ -77,8 +77,8 @@ func (p *planner) singles(nth int) (quick, patient []Schedule) {
 	return quick, patient
 }
 
-// pairsOf returns the pairs of an operation, simpler faults first. If alone is true, it returns only pairs that cannot be part of a
-// walk; otherwise only pairs that can.
+// pairsOf returns the pairs of an operation, simpler faults first. `alone` selects the pairs that cannot be part of a walk; without it,
+// the others are returned.
 func (p *planner) pairsOf(o Operation, alone bool) (all []pair) {
 	list := catalogue[o.Of]
 	add := func(a, b fault.Effect) {
@@ -112,7 +112,7 @@ func (p *planner) pairsAlone() (all []Schedule) {
 	return all
 }
 
-// row returns a schedule with faults at consecutive requests of an operation. Equal consecutive faults become one step.
+// row returns a schedule with faults at consecutive requests of an operation. Equal consecutive failures become one step with Times.
 func row(o Operation, nth int, effects []fault.Effect) (s Schedule) {
 	for i, e := range effects {
 		if last := len(s) - 1; last >= 0 && failing(&e) && text(e) == text(s[last].Effect) {
@@ -124,7 +124,7 @@ func row(o Operation, nth int, effects []fault.Effect) (s Schedule) {
 	return s
 }
 
-// next returns the next schedule to try. ok is false if it finds no untried schedule.
+// next returns the next schedule to try. If no schedule is left to try, `ok` is false.
 func (p *planner) next() (s Schedule, ok bool) {
 	for _, list := range []*[]Schedule{&p.again, &p.first} {
 		for len(*list) > 0 {
@@ -150,7 +150,8 @@ func (p *planner) next() (s Schedule, ok bool) {
 	return nil, false
 }
 
-// take reports whether to try a schedule, and remembers it. It refuses a schedule in which the client would give up before the last step.
+// take decides whether to try a schedule. If so, it remembers the schedule as planned. It refuses schedules that were tried, contain a
+// finding, or end the client early.
 func (p *planner) take(s Schedule) bool {
 	if len(s) == 0 || p.planned[s.key()] || s.failsInRow() > p.inRow ||
 		slices.ContainsFunc(s[:len(s)-1], func(step Step) bool { return p.ends[step.kind()] }) ||
@@ -161,8 +162,8 @@ func (p *planner) take(s Schedule) bool {
 	return true
 }
 
-// allowedFailure records that the client failed under a schedule that allows a failure. Another step may have broken the client, so the
-// schedule is tried again without the steps that allow a failure.
+// allowedFailure is called if the client failed and a step of the schedule excuses that. The schedule is tried again without such steps,
+// because another step may be the cause.
 func (p *planner) allowedFailure(s Schedule) {
 	if len(s) == 1 {
 		p.ends[s[0].kind()] = true
@@ -171,8 +172,8 @@ func (p *planner) allowedFailure(s Schedule) {
 	p.again = append(p.again, slices.DeleteFunc(slices.Clone(s), Step.mayFail))
 }
 
-// walk returns a schedule with pairs of several operations. Between two pairs of reads, the job appears unfinished, so that the client
-// keeps polling.
+// walk returns a schedule with pairs of several operations. Between two pairs for reads, a fault shows the job as unfinished, so the
+// client keeps polling.
 func (p *planner) walk() Schedule {
 	operations := slices.Clone(p.operations)
 	p.Shuffle(len(operations), func(i, j int) { operations[i], operations[j] = operations[j], operations[i] })
@@ -186,7 +187,7 @@ func (p *planner) walk() Schedule {
 			rows = 2
 		}
 		for n := range rows {
-			if len(steps) >= longest-3 {
+			if len(steps) >= maxWalkSteps-3 {
 				break
 			}
 			if n > 0 && o.Of == fault.Lookups {

@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// The planner soon tries all pairs of a fault that causes another request and a fault of that other request.
+// The planner tries all pairs early: a fault that causes a request, and a fault at that request.
 func TestPlannerTriesPairsFirst(t *testing.T) {
 	t.Parallel()
 	for seed := range int64(5) {
@@ -41,7 +41,7 @@ func TestPlannerTriesPairsFirst(t *testing.T) {
 	}
 }
 
-// After a 500 the client may give up. If it fails under a schedule with a 500, the planner tries the other steps alone.
+// After a 500 the client may give up. If it fails, the planner repeats the schedule without the 500.
 func TestPlannerRepeatsTheRestOfAnAllowedFailure(t *testing.T) {
 	t.Parallel()
 	submit, read := Operation{"submit", fault.Submissions, 1}, Operation{"read", fault.Lookups, 2}

@@ -35,7 +35,7 @@ func (s *search) conclude() {
 	})
 }
 
-// All returns the findings, followed by the flaky ones.
+// All returns the findings. Findings that broke the client only sometimes come last.
 func (r *Report) All() []Finding { return slices.Concat(r.Findings, r.Flaky) }
 
 // Headline returns the result of the search in one line.
@@ -78,7 +78,7 @@ func (f *Finding) Rate() string {
 	return text
 }
 
-// Lines describes the requests in the evidence of a break, one per line.
+// Lines describes the two requests that prove the broken rule, one per line.
 func (b *Break) Lines() (lines []string) {
 	if b.Evidence == nil {
 		return nil
@@ -105,7 +105,7 @@ func (f *Finding) YAML(replay string) ([]byte, error) {
 	}
 	fmt.Fprintf(&b, "#\n# %s\n", oneLine(replay))
 	var list yaml.Node
-	if err := yaml.Unmarshal([]byte(text(f.Rules)), &list); err != nil { // JSON is valid YAML, and this keeps the order of the members
+	if err := yaml.Unmarshal([]byte(text(f.Rules)), &list); err != nil { // decoding the JSON as YAML keeps the order of the members
 		return nil, err
 	}
 	plainly(&list)
@@ -129,7 +129,7 @@ func oneLine(text string) string { return strings.Join(strings.Fields(text), " "
 // Page is the data of the HTML page of a report.
 type Page struct {
 	*Report
-	Replays map[string]string // command that replays each finding, by name
+	Replays map[string]string // by name of the finding: the command that replays it
 }
 
 // Rows returns a row for each fault that was tried, sorted by name.

@@ -1,6 +1,6 @@
-// Package search looks for the shortest sequence of faults that breaks a client. It plans schedules of faults, checks from the
-// results of a run whether the client broke, and shrinks such schedules. The caller runs the client; this package starts no
-// programs and sends no requests.
+// Package search looks for the shortest sequence of faults that breaks a client. It plans schedules of faults and checks whether the
+// client broke. Then it shortens a schedule that broke the client. The caller runs the client; this package starts no programs and sends
+// no requests.
 package search
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Step is a fault of a request and possibly of its repetitions.
+// Step is a fault that is injected into one request, and into Times - 1 repetitions of the request.
 type Step struct {
 	Operation string       `json:"operation"`
 	Of        fault.Use    `json:"of"`
@@ -22,7 +22,7 @@ type Step struct {
 	Times     int          `json:"times"` // number of tries of that request that get the fault
 	Effect    fault.Effect `json:"effect"`
 
-	name string // cached result of kind; may be empty
+	name string // cache for the method kind
 }
 
 func newStep(o Operation, nth int, e fault.Effect) Step {
@@ -75,7 +75,6 @@ func (s Step) String() string {
 	return text + ": " + words(&s.Effect)
 }
 
-// words describes an effect, including its times and counts.
 func words(e *fault.Effect) string {
 	text := strings.Join(e.Kinds(), ", ")
 	switch {
@@ -135,7 +134,7 @@ func text(v any) string {
 	return string(b)
 }
 
-// sorted sorts steps by use, operation and request. It drops a step that starts at the same request as another one.
+// sorted sorts steps by use, operation and request. If two steps start at the same request, it keeps only the first.
 func sorted(steps []Step) Schedule {
 	s := slices.Clone(steps)
 	slices.SortStableFunc(s, func(a, b Step) int {
@@ -145,7 +144,7 @@ func sorted(steps []Step) Schedule {
 	return slices.CompactFunc(s, func(a, b Step) bool { return a.Operation == b.Operation && a.Nth == b.Nth })
 }
 
-// contains reports whether the schedule has all steps of another one in the same order; the requests may differ.
+// contains reports whether the schedule has the steps of `other` in the same order, perhaps at other requests.
 func (s Schedule) contains(other Schedule) bool {
 	at := 0
 	for _, step := range s {
@@ -156,8 +155,8 @@ func (s Schedule) contains(other Schedule) bool {
 	return at == len(other)
 }
 
-// failsInRow returns the maximum number of consecutive failures of one request. A fault of the connection's next request may hit any
-// request, so each such fault adds one failure.
+// failsInRow returns the maximum number of consecutive failures of one request. It adds one for each fault with NextRequest, because such
+// a fault may disturb any later request.
 func (s Schedule) failsInRow() (most int) {
 	row, dead, last := 0, 0, Step{}
 	for _, step := range s {
@@ -181,7 +180,7 @@ func failing(e *fault.Effect) bool {
 	return e.Replaces() && e.Moved == 0 || e.Close != "" || e.CutAfter != nil && *e.CutAfter == 0
 }
 
-// mayFail reports whether a client may give up after the step. A client need not retry after a 500.
+// mayFail reports whether the step's fault excuses a client that fails. A client need not retry after a 500.
 func (s Step) mayFail() bool { return mayEndClient(&s.Effect) || s.Effect.Status == 500 }
 
 func (s Schedule) mayFail() bool { return slices.ContainsFunc(s, Step.mayFail) }

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// The plan of a trial uses only results of trials that began at least lag trials earlier. lag does not depend on the number of workers,
-	// so that the same seed leads to the same search.
+	// When a trial is planned, the results of the last `lag` trials are not used yet. So the search depends on the seed and not on the
+	// number of workers.
 	lag            = 32
 	maxFindings    = 20
 	maxFlaky       = 3
@@ -28,7 +28,7 @@ const MaxWorkers = lag
 type Config struct {
 	Seed    int64
 	Workers int  // number of parallel runs, at most MaxWorkers
-	Support int  // number of repetitions that must all break the client in the same way
+	Support int  // how often a schedule is repeated; each run must break the client in the same way
 	InRow   int  // number of consecutive faults that a client must handle
 	First   bool // whether to stop after the first finding
 
@@ -42,7 +42,7 @@ type Config struct {
 // Progress is the progress of a search.
 type Progress struct {
 	Trials, Covered, Findings int
-	Shrinking                 string // broken rule of the schedule that is being shrunk; may be empty
+	Shrinking                 string // rule that the schedule breaks, while it is shrunk; otherwise empty
 }
 
 // String describes the progress in one line.
@@ -54,19 +54,19 @@ func (p Progress) String() string {
 	return text
 }
 
-// ErrBroken reports that the client is broken even without faults, so that there is nothing to search.
+// ErrBroken means that the client breaks a rule or fails without faults, so a search makes no sense.
 var ErrBroken = errors.New("the client breaks even without faults")
 
-// Finding is a minimal schedule that breaks the client.
+// Finding is a schedule that broke the client. It is minimal unless Cut is set or it is flaky.
 type Finding struct {
-	Name     string        `json:"name"` // name of its file
+	Name     string        `json:"name"`
 	Schedule Schedule      `json:"schedule"`
 	Words    string        `json:"words"`
-	Rules    []fault.Rule  `json:"rules"`          // rules that implement the schedule
-	Breaks   []Break       `json:"breaks"`         // how the schedule broke the client; shrinking preserves only the first break
-	Hits     int           `json:"hits"`           // number of runs that broke the client in this way
-	Runs     int           `json:"runs"`           // number of runs of the schedule
-	Cut      bool          `json:"cut,omitempty"`  // the search ended before the schedule was minimal
+	Rules    []fault.Rule  `json:"rules"`  // rules that implement the schedule
+	Breaks   []Break       `json:"breaks"` // how the schedule broke the client; only the first is certain to remain after shrinking
+	Hits     int           `json:"hits"`   // number of runs with the first break
+	Runs     int           `json:"runs"`
+	Cut      bool          `json:"cut,omitempty"`  // shrinking was not complete when the search ended
 	Once     bool          `json:"once,omitempty"` // the search ended before the schedule was repeated
 	Took     time.Duration `json:"-"`              // time from the start of the search to the finding
 }
@@ -86,7 +86,7 @@ type Report struct {
 	Flaky      []Finding   `json:"flaky"`
 }
 
-// Tried says how often a fault happened to an operation, and how often it was part of a finding.
+// Tried counts the trials in which a fault happened to an operation, and the findings with that fault.
 type Tried struct {
 	Operation string `json:"operation"`
 	Fault     string `json:"fault"`
@@ -100,15 +100,15 @@ type search struct {
 	began       time.Time
 	base        base
 	planner     *planner
-	known       map[string]bool    // groups (Break.group) of the breaks in findings
+	known       map[string]bool    // by Break.group: whether a finding has a break of this group
 	flakyGroups map[string]int     // number of flaky schedules by group
-	shown       map[string][]Break // breaks of the schedules that were tried, by key
-	fresh       []Schedule         // schedules of findings that the planner does not know yet
+	shown       map[string][]Break // by schedule key: the breaks that the trial showed
+	fresh       []Schedule         // schedules of new findings, not yet given to the planner
 	report      Report
 
 	mu        sync.Mutex // guards the following fields, report.Trials and Progress
 	seen      map[Cell]bool
-	tried     map[Cell]int // number of trials per operation and fault; these cells have no State
+	tried     map[Cell]int // by operation and fault, without State: number of trials
 	shrinking string
 	kept      int
 }
@@ -160,8 +160,9 @@ type pending struct {
 	found     []Schedule
 }
 
-// explore tries schedules and processes their results in the order of the trials. It shrinks a schedule that breaks the client; meanwhile
-// no other trial begins. The planner gets the result of a trial lag trials later. So the plan does not depend on which trial ends first.
+// explore tries schedules and processes their results in the order of the trials. When a schedule breaks the client, explore shrinks it
+// before it starts the next trial. The planner gets a result only when `lag` more trials have begun, so the order in which trials end
+// does not matter.
 func (s *search) explore(ctx context.Context) (failed error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -174,7 +175,7 @@ func (s *search) explore(ctx context.Context) (failed error) {
 		if worker, failed = s.worker(ctx); failed != nil {
 			break
 		}
-		if p := ended(running); p != nil { // process results first
+		if p := ended(running); p != nil {
 			s.free <- worker
 			failed = s.process(ctx, p)
 			continue
@@ -214,7 +215,7 @@ func (s *search) start(ctx context.Context, worker int, schedule Schedule) *pend
 	return p
 }
 
-// ended returns the first unprocessed trial if it has ended, and nil otherwise.
+// ended looks at the first unprocessed trial only. It returns nil if this trial is still running.
 func ended(running []*pending) *pending {
 	for _, p := range running {
 		if p.processed {
@@ -292,7 +293,7 @@ func (s *search) process(ctx context.Context, p *pending) error {
 	return nil
 }
 
-// explained reports whether a known finding explains a break.
+// explained reports whether a break needs no further runs: a finding has it, or it was flaky too often.
 func (s *search) explained(schedule Schedule, b Break) bool {
 	return s.known[b.group()] || s.flakyGroups[b.group()] >= maxFlaky || slices.ContainsFunc(s.report.Findings, func(f Finding) bool {
 		return schedule.contains(f.Schedule) && slices.ContainsFunc(f.Breaks, func(known Break) bool { return known.Rule == b.Rule })

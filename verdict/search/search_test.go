@@ -66,7 +66,7 @@ func (c *simulated) run(_ context.Context, _ int, rules []fault.Rule, _ time.Dur
 	return t, nil
 }
 
-// tries is the number of earlier tries of the request.
+// `tries` is the number of earlier tries of the request.
 func effectAt(rules []fault.Rule, operation string, nth, tries int) *fault.Effect {
 	for _, r := range rules {
 		m := r.Match
@@ -94,7 +94,7 @@ func searched(t *testing.T, seed int64, workers int, first bool, mistake func([]
 	return report, c
 }
 
-// inOrder reports whether faults that match want happened in the order of want. Other faults may happen between them.
+// inOrder reports whether faults for each function in `want` happened in this order, perhaps with others between them.
 func inOrder(met []happened, want ...func(happened) bool) bool {
 	for _, h := range met {
 		if len(want) > 0 && want[0](h) {
@@ -233,7 +233,7 @@ func TestSearchIsDeterministic(t *testing.T) {
 	require.NotEmpty(t, report.Findings)
 }
 
-// A schedule that broke the client once is not a finding if the search had no time to run it again: it may be chance.
+// A single break may be chance. So a schedule without a second run is no finding.
 func TestUnrepeatedBreakIsNoFinding(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -264,7 +264,7 @@ func TestFlakySmallerScheduleIsNotKept(t *testing.T) {
 		if len(rules) < len(both) {
 			smaller++
 		}
-		if len(rules) == len(both) || smaller == 1 { // the first smaller schedule breaks the client once
+		if len(rules) == len(both) || smaller == 1 { // the first run of a smaller schedule breaks the client, all later ones do not
 			return &Trial{Results: []verdict.Result{{Rule: broken.Rule, Status: verdict.Fail, Evidence: []verdict.Evidence{{}}}}}, nil
 		}
 		return &Trial{}, nil

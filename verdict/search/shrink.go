@@ -11,10 +11,10 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-const simplerTried = 4 // number of simpler effects to try for each step
+const simplerTried = 4 // maximum per step
 
-// pursue turns a schedule that broke the client into a finding. It repeats the part of the schedule that happened and, if that does not
-// break the client, the whole schedule. Then it shrinks the schedule and repeats the result.
+// pursue turns a schedule that broke the client into a finding. It repeats the schedule without the steps that did not happen. If that
+// does not break the client, it repeats the whole schedule. Then it shrinks the schedule, and runs the smaller one again to confirm it.
 func (s *search) pursue(ctx context.Context, p *pending, b Break) error {
 	schedule := p.schedule.happened(p.trial)
 	if len(schedule) == 0 {
@@ -26,21 +26,21 @@ func (s *search) pursue(ctx context.Context, p *pending, b Break) error {
 		hits, shown, err = s.repeat(ctx, schedule, b)
 	}
 	if err != nil {
-		return s.cut(ctx, Finding{Schedule: schedule, Breaks: []Break{b}, Hits: 1, Runs: 1, Once: true}, err)
+		return s.keepUnfinished(ctx, Finding{Schedule: schedule, Breaks: []Break{b}, Hits: 1, Runs: 1, Once: true}, err)
 	}
 	if hits < s.Support {
 		s.flakyGroups[b.group()]++
-		s.keep(Finding{Schedule: schedule, Breaks: append(sortFirst(shown, b), b), Hits: hits + 1, Runs: s.Support + 1}) // includes the first run
+		s.keep(Finding{Schedule: schedule, Breaks: append(sortFirst(shown, b), b), Hits: hits + 1, Runs: s.Support + 1}) // including p
 		return nil
 	}
 	found := Finding{Schedule: schedule, Breaks: append(sortFirst(shown, b), b), Hits: hits, Runs: s.Support}
 	smaller, err := s.shrink(ctx, schedule, b)
 	if err != nil {
-		return s.cut(ctx, found, err)
+		return s.keepUnfinished(ctx, found, err)
 	}
 	if smaller.key() != schedule.key() {
 		if hits, shown, err = s.repeat(ctx, smaller, b); err != nil {
-			return s.cut(ctx, found, err)
+			return s.keepUnfinished(ctx, found, err)
 		}
 		if hits == s.Support { // otherwise keep the larger schedule, which always breaks the client
 			found.Schedule, found.Breaks = smaller, append(sortFirst(shown, b), b)
@@ -57,8 +57,8 @@ func sortFirst(shown []Break, b Break) []Break {
 	)
 }
 
-// cut keeps the finding if the search has ended, although the finding is not minimal. Otherwise it returns err.
-func (s *search) cut(ctx context.Context, f Finding, err error) error {
+// After an error, keepUnfinished stores the finding if the search has ended. Otherwise it returns err.
+func (s *search) keepUnfinished(ctx context.Context, f Finding, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (s *search) keep(f Finding) {
 	}
 }
 
-// name returns the file name of a schedule. It depends only on the rule and the schedule.
+// name returns the file name of a schedule. The same rule and schedule have the same name in each search.
 func name(rule string, s Schedule) string {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(s.key())) // never fails
@@ -107,8 +107,8 @@ func distinct(breaks []Break) (all []Break) {
 	return all
 }
 
-// repeat runs a schedule as often as a finding requires. hits is the number of runs that broke the client in the same way as b. "always"
-// holds the breaks that all runs have in common.
+// repeat runs a schedule as often as a finding requires. `hits` counts the runs that broke the rule of b. "always" holds the breaks that
+// all runs have in common.
 func (s *search) repeat(ctx context.Context, schedule Schedule, b Break) (hits int, always []Break, err error) {
 	runs, err := s.startAll(ctx, schedule, s.Support)
 	for i, p := range runs {
@@ -142,14 +142,13 @@ func (s *search) startAll(ctx context.Context, schedule Schedule, times int) (ru
 	return runs, nil
 }
 
-// shrink removes and simplifies steps of a schedule as long as the client breaks in the same way. On an error, it returns the smallest
-// schedule so far.
+// shrink removes or simplifies steps, if the client still breaks the same rule. On an error, it returns the smallest schedule so far.
 func (s *search) shrink(ctx context.Context, schedule Schedule, b Break) (Schedule, error) {
 	for {
 		before := schedule.key()
 		for _, candidates := range []func(Schedule) []Schedule{shortParts, withoutStep, earlier, simpler} {
 			for {
-				next, err := s.first(ctx, candidates(schedule), b)
+				next, err := s.firstThatBreaks(ctx, candidates(schedule), b)
 				if err != nil {
 					return schedule, err
 				}
@@ -165,10 +164,10 @@ func (s *search) shrink(ctx context.Context, schedule Schedule, b Break) (Schedu
 	}
 }
 
-// first returns the first candidate that breaks the client in the same way, or nil if none does. It skips candidates that an earlier
-// trial has shown not to cause this break. It also skips candidates that contain the schedule of another finding, because they may show
-// another bug.
-func (s *search) first(ctx context.Context, candidates []Schedule, b Break) (Schedule, error) {
+// firstThatBreaks tries the candidates and returns the first that breaks the same rule, or nil. It skips candidates that were tried
+// before and did not break the rule. It also skips candidates that contain the schedule of another finding, because they may show another
+// bug.
+func (s *search) firstThatBreaks(ctx context.Context, candidates []Schedule, b Break) (Schedule, error) {
 	candidates = slices.DeleteFunc(candidates, func(c Schedule) bool {
 		shown, tried := s.shown[c.key()]
 		known := slices.ContainsFunc(s.report.Findings, func(f Finding) bool { return c.contains(f.Schedule) })
@@ -209,22 +208,22 @@ func (s *search) first(ctx context.Context, candidates []Schedule, b Break) (Sch
 	return nil, nil
 }
 
-// shortParts returns each single step and each pair of steps of a longer schedule, neighbors first, because most mistakes need no more.
+// shortParts returns all parts with one or two steps, neighbors first. Few mistakes need more.
 func shortParts(s Schedule) (all []Schedule) {
 	if len(s) <= 3 { // withoutStep reaches these in one or two rounds
 		return nil
 	}
 	for apart := range s { // 0: a single step
 		for i := range s[apart:] {
-			all = append(all, s.only(i, i+apart))
+			all = append(all, s.withSteps(i, i+apart))
 		}
 	}
 	return all
 }
 
-// only returns the schedule reduced to the steps i and k. If a removed step causes another request, later steps move to earlier
-// requests.
-func (s Schedule) only(i, k int) (part Schedule) {
+// withSteps returns a schedule with the steps i and k of s. If a removed step had caused a request, the numbers of later requests
+// decrease.
+func (s Schedule) withSteps(i, k int) (part Schedule) {
 	for _, at := range slices.Compact([]int{i, k}) {
 		step := s[at]
 		for n, before := range s[:at] {
@@ -237,8 +236,8 @@ func (s Schedule) only(i, k int) (part Schedule) {
 	return part
 }
 
-// withoutStep returns the schedules without one step or one of its repetitions. For each removed step there are two schedules: later
-// steps stay at their requests, or move to earlier ones.
+// withoutStep returns the schedules without one step or one of its repetitions. Later steps keep their request numbers in one schedule,
+// and get lower ones in another.
 func withoutStep(s Schedule) (all []Schedule) {
 	for i, step := range s {
 		rest := slices.Delete(slices.Clone(s), i, i+1)
@@ -261,7 +260,7 @@ func withoutStep(s Schedule) (all []Schedule) {
 	return all
 }
 
-// earlier returns the schedules in which all steps of one operation come one request earlier.
+// earlier returns schedules in which Nth is one lower for all steps of one operation.
 func earlier(s Schedule) (all []Schedule) {
 	var operations []string
 	for _, step := range s {

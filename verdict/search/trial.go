@@ -14,11 +14,11 @@ import (
 
 // Trial is the result of one run of the client.
 type Trial struct {
-	Results  []verdict.Result // results of all sessions
-	Entries  []verdict.Entry  // requests of all sessions
-	Failed   string           // how the command failed; empty if it succeeded
-	Hung     bool             // whether the command was ended because of its time limit
-	LastLine string           // last line of the output, preferably of standard error
+	Results  []verdict.Result
+	Entries  []verdict.Entry
+	Failed   string // how the command failed; empty if it succeeded
+	Hung     bool   // whether the command was ended because of its time limit
+	LastLine string // last line of the output, preferably of standard error
 	Took     time.Duration
 }
 
@@ -32,8 +32,8 @@ const (
 
 // Break is one problem that a trial revealed.
 type Break struct {
-	Rule     string            `json:"rule"`  // id of a rule, or command-fails, command-hangs, work-lost, work-doubled
-	Title    string            `json:"title"` // demand on the client, as a sentence
+	Rule     string            `json:"rule"` // id of a rule, or one of the constants above
+	Title    string            `json:"title"`
 	See      string            `json:"see,omitempty"`
 	Quote    string            `json:"quote,omitempty"`
 	Found    string            `json:"found"`
@@ -43,7 +43,6 @@ type Break struct {
 	shape string
 }
 
-// group identifies similar breaks.
 func (b Break) group() string { return b.Rule + "\n" + b.shape }
 
 type base struct {
@@ -125,7 +124,7 @@ func (s Schedule) happened(t *Trial) (part Schedule) {
 	return part
 }
 
-// ids matches words and path segments with a digit, which may differ between runs.
+// ids matches words and path segments with a digit, because they may be different in each run.
 var ids = regexp.MustCompile(`[^/\s]*\d[^/\s]*`)
 
 const longestShape = 120
@@ -144,8 +143,8 @@ type Cell struct {
 	State     verdict.JobState `json:"job_state"` // empty: the request names no job
 }
 
-// faults returns the number of faults that happened, by operation and kind. If byState is true, it distinguishes states of
-// the job.
+// faults returns the number of faults that happened, by operation and kind. If `byState` is true, each state of the job has its own
+// count.
 func (t *Trial) faults(byState bool) map[Cell]int {
 	counts := map[Cell]int{}
 	for _, e := range t.Entries {

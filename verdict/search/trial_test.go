@@ -72,7 +72,7 @@ func TestWords(t *testing.T) {
 	require.Contains(t, string(file), "- match:\n    operation: submitJob\n    nth: 1\n  effect:\n    close: after_commit\n")
 }
 
-// Steps that a run did not reach are not part of the schedule that broke the client.
+// happened drops the steps that the run did not reach.
 func TestHappened(t *testing.T) {
 	t.Parallel()
 	submit, read := Operation{"submit", fault.Submissions, 1}, Operation{"read", fault.Lookups, 2}
