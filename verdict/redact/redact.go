@@ -18,9 +18,9 @@ const MaxText = 400
 
 const (
 	maxValue = 200 // maximum size of the value of a query parameter, in bytes
-	maxParts = 64  // maximum number of query parameters; a hash replaces the rest
-	maxDepth = 3   // maximum depth of addresses within addresses
-	slack    = 512 // bytes to search beyond the stored part of a long text, because a secret may cross the limit
+	maxParts = 64  // maximum number of stored query parameters; a hash stands for all others
+	maxDepth = 3   // maximum nesting of URLs in parameters of URLs
+	slack    = 512 // a secret may begin in the stored part of a text and end after it, so this many more bytes are searched
 )
 
 // names lists the names of secrets, in lower case and without punctuation.
@@ -30,13 +30,12 @@ var names = []string{
 	"samlrequest", "codeverifier", "hmac", "sharedkey",
 }
 
-// endings lists suffixes of the names of secrets.
 var endings = []string{
 	"token", "secret", "password", "signature", "credential", "credentials", "apikey", "appkey", "accesskey", "accesskeyid", "secretkey",
 	"privatekey", "authkey", "functionskey", "subscriptionkey", "webhookkey", "signingkey", "licensekey", "clientkey", "masterkey",
 }
 
-// Secret reports whether a parameter, header or member with this name contains a secret.
+// Secret reports whether `name` is a usual name of a parameter, header or member with a secret.
 func Secret(name string) bool {
 	if plain, err := url.QueryUnescape(name); err == nil {
 		name = plain

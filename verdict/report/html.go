@@ -40,10 +40,10 @@ type view struct {
 	Shown        int
 	First        rows // first requests of the session
 	Breaking     rows // first requests that broke rules
-	MoreBreaking int  // number of further requests that broke rules
+	MoreBreaking int  // number of requests that broke rules but are not in Breaking
 }
 
-// HTML writes the verdict as a single-file page without scripts. It limits the number of requests; the journal contains all of them.
+// HTML writes the verdict as a single-file page without scripts. The page has only the first requests. The journal has all.
 func HTML(w io.Writer, v *verdict.Verdict) error {
 	shown := view{Verdict: v}
 	var points []point
@@ -95,7 +95,6 @@ func having(v *verdict.Verdict, statuses ...verdict.Status) []verdict.Result {
 	return verdict.Having(v.Results, statuses...)
 }
 
-// at formats a fault.Time or a pointer to one.
 func at(t any, layout string) string {
 	if p, ok := t.(*fault.Time); ok {
 		t = *p
@@ -104,7 +103,6 @@ func at(t any, layout string) string {
 	return time.Time(moment).UTC().Format(layout)
 }
 
-// grouped formats 1234567 as 1,234,567.
 func grouped(n int) string {
 	text := strconv.Itoa(n)
 	for i := len(text) - 3; i > 0; i -= 3 {

@@ -66,7 +66,7 @@ func evidenceText(r verdict.Result) string {
 	return b.String()
 }
 
-// times formats a count, such as " (2 times)". It returns "" for one.
+// times returns " (2 times)" for 2 and "" for 1.
 func times(n int) string {
 	if n < 2 {
 		return ""

@@ -80,8 +80,7 @@ func TestForms(t *testing.T) {
 	require.NotContains(t, html.String(), "<figure", "a decoded verdict has no journal")
 }
 
-// recorded returns a session of n requests, one per 100 ms. Each tenth has a fault. The last requests have a key in their URL; wrong is
-// their number.
+// recorded returns a session of n requests, one per 100 ms. Each tenth has a fault. The last `wrong` requests have a key in their URL.
 func recorded(n, wrong int) *verdict.Record {
 	r := &verdict.Record{
 		Now: time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC), Log: &verdict.Log{},
@@ -126,8 +125,8 @@ func TestPageOfManyRequests(t *testing.T) {
 	require.Less(t, len(many), 400_000)
 }
 
-// Consecutive equal requests share a row, which shows their number. A different response, fault or broken rule begins a new row. A
-// different job does so only with a fault or broken rule.
+// Consecutive equal requests share a row, which shows their number. A different response, fault or broken rule begins a new row. If only
+// the job differs, a new row begins if there is a fault or a broken rule.
 func TestPageFoldsEqualRequests(t *testing.T) {
 	t.Parallel()
 	r := &verdict.Record{Now: time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC), Log: &verdict.Log{},

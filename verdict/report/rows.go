@@ -20,7 +20,8 @@ type row struct {
 
 type rows []row
 
-// add adds a request and reports whether there was room. If the request repeats the previous one, add increases the count of that row.
+// add adds a request, or returns false if the table is full. If the request repeats the previous one, add increases the count of that
+// row.
 func (all *rows) add(e *verdict.Entry) bool {
 	if n := len(*all); n > 0 && (*all)[n-1].repeatedBy(e) {
 		last := &(*all)[n-1]
@@ -37,8 +38,8 @@ func (all *rows) add(e *verdict.Entry) bool {
 	return true
 }
 
-// repeatedBy reports whether a request follows the row immediately and equals it. If there is no fault and no broken rule, the job may
-// differ.
+// repeatedBy reports whether a request comes directly after the requests of the row and is equal to them. If there is no fault and no
+// broken rule, the job may differ.
 func (r *row) repeatedBy(e *verdict.Entry) bool {
 	if e.Number != r.Last+1 || e.Answer != r.Answer || e.Fault != r.Fault || !slices.Equal(e.Breaks, r.Breaks) {
 		return false
@@ -46,7 +47,6 @@ func (r *row) repeatedBy(e *verdict.Entry) bool {
 	return e.Request == r.Request || e.Fault == "" && len(e.Breaks) == 0 && withoutJob(e) == withoutJob(&r.Entry)
 }
 
-// withoutJob returns the request with {job} in place of the job's id in its path.
 func withoutJob(e *verdict.Entry) string {
 	id := e.Job[strings.LastIndexByte(e.Job, '/')+1:]
 	if id == "" {

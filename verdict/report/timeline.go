@@ -11,14 +11,14 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// Sizes of the timeline. bins is both the number of time steps and the width of a lane.
+// Sizes of the timeline. The timeline has `bins` time steps, each one unit wide.
 const (
 	bins       = 160
 	laneHeight = 32
 	barHeight  = 24
 )
 
-// timeline is a picture of the requests over time, with a lane for each role.
+// Each role has its own lane.
 type timeline struct {
 	Took  time.Duration
 	Bin   time.Duration // length of a time step
@@ -34,7 +34,6 @@ type lane struct {
 	Marks                      []mark
 }
 
-// mark marks a bin with requests that broke rules.
 type mark struct {
 	X, Y float64 // position of the top of the bar
 	Text string
@@ -65,7 +64,7 @@ type bin struct {
 	breaks                     map[string]int // number of requests that broke each rule
 }
 
-// timelineOf draws points. They must be sorted by time.
+// timelineOf returns the timeline of the points, which must be sorted by time.
 func timelineOf(points []point) (t timeline) {
 	if len(points) == 0 {
 		return t
