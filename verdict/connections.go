@@ -64,7 +64,7 @@ func minStartup(agent string) time.Duration {
 
 // caller counts the requests of one User-Agent.
 type caller struct {
-	fresh, able int // able: requests that could reuse a connection; fresh: the able requests that used a new one
+	fresh, able int // able: requests that could reuse a connection; fresh: able requests that used a new connection
 	unkept      int // fresh requests that probably do not come from a new process
 	gone        int // connections that a fault or an intermediary may have closed
 	last        *exchange

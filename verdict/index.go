@@ -142,8 +142,8 @@ func (g group) next(x *exchange) *exchange {
 	return nil
 }
 
-// since returns the first exchange that began after the start of x, or nil if there is none. since does not use the end of x: if the
-// client hung up, the recorded end is too late.
+// since returns the first exchange that began after the start of x, or nil if there is none. The end of x is not used: it is recorded too
+// late if the client hung up.
 func (g group) since(x *exchange) *exchange {
 	for _, y := range g[sort.Search(len(g), func(i int) bool { return g[i].place > x.place }):] {
 		if y.Start.After(x.Start) {
@@ -212,7 +212,7 @@ func (e end) until() time.Time {
 // ends are sorted by the time that end.until returns.
 type ends []end
 
-// Of the ends after `moment`, since returns the one that the client may have seen first, and the time.
+// since returns the end after `moment` that the client may have seen first, and the time.
 func (all ends) since(moment time.Time) (first end, at time.Time) {
 	n := sort.Search(len(all), func(i int) bool { return !all[i].until().Before(moment) })
 	for _, e := range all[n:] {

@@ -46,7 +46,7 @@ func retryAfter(r *record, f *finding) {
 		case len(y.Final) > 0, !readable, hints.use(x, y, job):
 			// Not judged: the read failed or showed the end, or a notification may have caused it.
 		default:
-			readers.wrong(r.readerOf(y), r.crowded(x, y, requiredWait(x)), mistake{x, y, found, fmt.Sprintf("Wait %d s.", *x.RetryAfter)})
+			readers.noteMistake(r.readerOf(y), r.crowded(x, y, requiredWait(x)), mistake{x, y, found, fmt.Sprintf("Wait %d s.", *x.RetryAfter)})
 		}
 	})
 	if before := f.failures; pollsWithoutPause(r, f) && before == 0 {
@@ -94,7 +94,7 @@ func listing(r *record, f *finding) {
 			readers.right(r.readerOf(y), x, y, found)
 		case hints.use(x, y, x.Shown...):
 		default:
-			readers.wrong(r.readerOf(y), r.crowded(x, y, ListEvery),
+			readers.noteMistake(r.readerOf(y), r.crowded(x, y, ListEvery),
 				mistake{x, y, found, fmt.Sprintf("Wait %.0f s before you read the same list again.", ListEvery.Seconds())})
 		}
 	})
@@ -228,7 +228,7 @@ func conditional(r *record, f *finding) {
 			}
 		case hints.use(x, y, x.Job):
 		default:
-			readers.wrong(r.readerOf(y), true, mistake{x, y, found, "Send If-None-Match: " + x.ETag + ", so that the service can answer 304."})
+			readers.noteMistake(r.readerOf(y), true, mistake{x, y, found, "Send If-None-Match: " + x.ETag + ", so that the service can answer 304."})
 		}
 	})
 }

@@ -89,9 +89,9 @@ func (l *loops) right(who reader, before, x *exchange, found string) {
 	l.pass(before, x, found)
 }
 
-// wrong notes a mistake of a reader. Mistakes count from the third in a row, if they are evenly spaced or too close together for several
-// readers. Other mistakes may come from several readers that take turns, such as browser tabs.
-func (l *loops) wrong(who reader, crowded bool, m mistake) {
+// noteMistake does not count every mistake of a reader. Mistakes count from the third in a row, if they are evenly spaced or too close
+// together for several readers. Other mistakes may come from several readers that take turns, such as browser tabs.
+func (l *loops) noteMistake(who reader, crowded bool, m mistake) {
 	now := l.rows[who]
 	if now == nil {
 		now = &row{}

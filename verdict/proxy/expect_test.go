@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The proxy does not send 100 Continue by itself. The target decides, with TLS and without.
+// The proxy does not send 100 Continue by itself.
 func TestExpectations(t *testing.T) {
 	t.Parallel()
 	const ask = "POST /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"

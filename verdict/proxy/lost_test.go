@@ -144,7 +144,6 @@ func checkResponse(t *testing.T, e fault.Effect, framing, got, body string) {
 	}
 }
 
-// The proxy accepts any certificate of the target.
 func disturbing(t *testing.T, target string, e fault.Effect) (address string) {
 	t.Helper()
 	p := newProxy(t, target, "")

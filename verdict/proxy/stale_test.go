@@ -15,7 +15,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// A stalled response stops in the middle until the client hangs up.
 func TestResponsesStall(t *testing.T) {
 	t.Parallel()
 	for framing, target := range targets {

@@ -9,7 +9,6 @@ import (
 
 const hidden = "s3cr3t-Value.42"
 
-// A secret in an address is masked, however the name of its parameter is written.
 func TestSecretsAreMasked(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{

@@ -9,7 +9,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// The planner tries all pairs early: a fault that causes a request, and a fault at that request.
 func TestPlannerTriesPairsFirst(t *testing.T) {
 	t.Parallel()
 	for seed := range int64(5) {

@@ -72,7 +72,6 @@ func TestWords(t *testing.T) {
 	require.Contains(t, string(file), "- match:\n    operation: submitJob\n    nth: 1\n  effect:\n    close: after_commit\n")
 }
 
-// happened drops the steps that the run did not reach.
 func TestHappened(t *testing.T) {
 	t.Parallel()
 	submit, read := Operation{"submit", fault.Submissions, 1}, Operation{"read", fault.Lookups, 2}
