@@ -85,8 +85,8 @@ func read(file string) (*yaml.Node, error) {
 // rules are the contents of x-bundle. Operations with "security: []" (public ones) do not get Limits, Every and Changes.
 type rules struct {
 	Parameters []string          // added to each path
-	Headers    []string          // added to each answer
-	Limits     []string          // headers of rate limits, for each answer of an operation
+	Headers    []string          // added to each response
+	Limits     []string          // headers of rate limits, for each response of an operation
 	Every      []string          // statuses of errors, added to each operation
 	Changes    []string          // statuses of errors, added to each operation that is not GET
 	Errors     map[string]string // component of each error response, by status
