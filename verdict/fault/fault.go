@@ -35,7 +35,7 @@ type Match struct {
 	Operation   string   `json:"operation,omitempty"` // name of an operation in the API, or Delivery; empty: all requests of the client
 	Nth         int      `json:"nth,omitempty"`       // the nth request; with Times or For, also requests after it
 	Times       int      `json:"times,omitempty"`     // how many requests from the nth on are disturbed; default 1
-	For         Duration `json:"for,omitempty"`       // time after the first disturbed request in which all are disturbed, beyond Times
+	For         Duration `json:"for,omitempty"`       // requests in this time after the first disturbed one are disturbed too
 	Every       int      `json:"every,omitempty"`     // each nth request
 	Probability float64  `json:"probability,omitempty"`
 	Same        bool     `json:"same,omitempty"`  // after the first disturbed request, only its repetitions match (see Subject)

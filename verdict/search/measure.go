@@ -59,7 +59,7 @@ func operations(entries []verdict.Entry) (all []Operation) {
 	return all
 }
 
-// Replay runs the client under each list of rules. For each list, it returns the rules that the client broke.
+// Replay runs the client under each list of rules. For each list, it returns the problems that the run revealed.
 func Replay(ctx context.Context, c Config, lists [][]fault.Rule) ([][]Break, error) {
 	s := newSearch(c)
 	if err := s.measure(ctx); err != nil {

@@ -28,10 +28,10 @@ type planner struct {
 	*rand.Rand
 	operations []Operation
 	inRow      int               // number of consecutive faults that a client must handle
-	planned    map[string]bool   // keys of the schedules that next has returned
+	planned    map[string]bool   // keys of the schedules tried so far
 	ends       map[string]bool   // kinds of steps that made the client give up
 	first      []Schedule        // single faults to try first
-	later      []Schedule        // single faults for later turns of next
+	later      []Schedule        // single faults to try between walks
 	alone      []Schedule        // pairs that are not part of a walk
 	pairs      map[string][]pair // pairs for the next walks, by operation
 	redrawn    map[string]bool   // operations with pairs that were all used and drawn again
