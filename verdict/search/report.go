@@ -78,7 +78,7 @@ func (f *Finding) Rate() string {
 	return text
 }
 
-// Lines describes the two requests that prove the broken rule, one per line.
+// Lines describes the requests that prove the broken rule, one per line.
 func (b *Break) Lines() (lines []string) {
 	if b.Evidence == nil {
 		return nil
