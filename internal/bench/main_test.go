@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// The order is reversed each round. Ratios are computed per round, not from medians. A side without a value has no line.
+// Ratios are computed per round, not from medians.
 func TestComparisonInTurns(t *testing.T) {
 	t.Parallel()
 	order := ""

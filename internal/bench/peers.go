@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Every compared system gets this task; internal/bench/peers has the same constants.
+// internal/bench/peers must have the same numbers.
 const (
 	peerJobs       = 20_000 // in each phase
 	peerProducers  = 32
@@ -23,7 +23,8 @@ const (
 	drainFigure = "Finished of a backlog, jobs/s"
 )
 
-// peer measures River or asynq. Each element of runs starts with empty stores, and lists the phases to run on them in order.
+// peer measures River or asynq. Each element of `runs` lists phases, such as "insert drain". They run in order, on stores that are empty
+// at first.
 func (got sample) peer(l *lab, program, name string, runs ...string) {
 	for _, phases := range runs {
 		check(l.attempt(func() {
@@ -60,7 +61,7 @@ func (got sample) readPeer(out io.Reader, cpu float64) error {
 	return nil
 }
 
-// The CPU time in peerJobs includes the load generator, like the peers' CPU time.
+// The measured CPU time includes the load generator, because the programs of River and asynq generate their own load.
 func (got sample) peerJobs(l *lab, s service) {
 	s.slots = peerWorkers
 	l.phase(s, func(sys system) {
@@ -86,7 +87,7 @@ func (got sample) peerJobs(l *lab, s service) {
 	})
 }
 
-// peerJob is a job without a duration, with the peers' payload of 150 bytes.
+// peerJob has the same payload size as the jobs of River and asynq: 150 bytes.
 var peerJob = []byte(`{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL","params":{"text":"` + strings.Repeat("x", 150) + `"}}`)
 
 func submitPeerJobs(ctx context.Context, to target) (perSecond float64) {

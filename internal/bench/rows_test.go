@@ -43,7 +43,6 @@ func finishJob(t *testing.T, store *repo.Store) job.Job {
 	return j
 }
 
-// The statements of floor.sql write as many rows per job as the service, and the service can read them.
 func TestFloorWritesTheRowsOfTheService(t *testing.T) {
 	t.Parallel()
 	url := repotest.URL(t)

@@ -29,7 +29,7 @@ const (
 	largeSustained  = "Large table: submitted and finished, jobs/s"
 	largeRead       = "Large table: GET job, p99, ms"
 
-	unfinishedJobs = 2000 // limit of unfinished jobs: so many that workers always have work, so few that a job finishes within seconds
+	unfinishedJobs = 2000 // limit of unfinished jobs: workers always have work, and jobs finish within seconds
 	idleJobs       = 300
 	idleWindow     = 10 * time.Second
 	readPause      = 2 * time.Millisecond // between GET requests, so that reads stay far below the maximum rate
@@ -51,9 +51,8 @@ func throughput(l *lab) {
 	}), acceptedFigure, answerFigure, sustainedFigure, cpuFigure)
 }
 
-// sustained keeps a system with one worker as busy as possible. It counts finished jobs in a window after the warm-up, and waits
-// until all accepted jobs have finished. It returns jobs per second, and CPU seconds per 1,000 jobs, not counting the load
-// generator.
+// sustained keeps a system with one worker as busy as possible. It counts the jobs that finish after the warm-up. At the end it waits
+// until all accepted jobs have finished. rate is in jobs per second. cpu is in seconds per 1,000 jobs, without the load generator.
 func (s system) sustained() (rate, cpu float64) {
 	stop := s.start("worker", "")
 	began := time.Now()
@@ -119,8 +118,8 @@ func idle(l *lab) {
 	}), startP50, startP99, idleWorker, idleTogether)
 }
 
-// startsOneByOne submits single jobs and returns the times, in ms, from a request to the start of its job. The random gaps are
-// longer than a worker's polling interval, so each job ends before the next one.
+// startsOneByOne submits one job at a time and returns the latencies from request to start, in ms. The pauses between jobs are longer than
+// a worker's polling interval, so each job ends before the next one.
 func (s system) startsOneByOne() (starts []float64) {
 	var sent []time.Time
 	began := time.Now()
@@ -152,7 +151,8 @@ func largeTable(l *lab) {
 	}, largeAccepted, largeSustained, largeRead)
 }
 
-// table measures the figures of largeTable. It reads random jobs that the client created before `before`, and leaves no unfinished job.
+// table measures the throughput and read latency of largeTable. It reads random jobs that were created before `before`. At the end it
+// waits until all jobs have finished.
 func (got sample) table(sys system, before time.Time) {
 	sys.sleep(quiet)
 	got[largeSustained], _ = sys.sustained()
@@ -197,13 +197,13 @@ func (s system) fill() {
 	check(copyJobs(s.ctx, s.db.conn, id, s.rows))
 }
 
-// copyJobStatement inserts the copies with the numbers $1 to $2 of the finished job $4. Copy n is n times $3 older than the job. One in
-// 200 copies belongs to the job's client, the others to 199 made-up clients.
+// copyJobStatement copies the finished job $4. $1 and $2 are the numbers of the first and last copy. Copy n is older than the job by n *
+// $3. One in 200 copies belongs to the job's client, the others to 199 made-up clients.
 //
 //go:embed copy_jobs.sql
 var copyJobStatement string
 
-// copyJobs copies a finished job many times, without triggers or durable commits.
+// copyJobs copies a finished job many times. Triggers and synchronous commits are off, to save time.
 func copyJobs(ctx context.Context, conn *pgx.Conn, id uuid.UUID, jobs int) error {
 	_, err := conn.Exec(ctx, "SET session_replication_role = replica; SET synchronous_commit = off; SET jit = off")
 	for first := 1; first <= jobs && err == nil; first += copyChunk {

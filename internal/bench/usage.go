@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// usage is CPU time in seconds.
+// usage is the CPU time, in seconds, that processes used between two times.
 type usage struct {
 	from, to time.Time
 	cpu      sample
@@ -60,18 +60,18 @@ func ownCPU() float64 {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
-// processes has the values of /proc at one moment. Without /proc, all times are 0.
+// On systems without /proc, all times are 0.
 type processes struct {
 	children map[int][]int
 	used     map[int]float64 // CPU seconds, including ended children
 }
 
 func readProcesses() processes {
-	const ticks = 100 // USER_HZ, the same on every Linux that matters here
+	const ticks = 100 // USER_HZ: clock ticks per second
 	p := processes{children: map[int][]int{}, used: map[int]float64{}}
 	all, _ := procfs.AllProcs()
 	for _, proc := range all {
-		if stat, err := proc.Stat(); err == nil { // otherwise the process has just ended
+		if stat, err := proc.Stat(); err == nil { // Stat fails if the process has just ended
 			p.children[stat.PPID] = append(p.children[stat.PPID], proc.PID)
 			p.used[proc.PID] = cmp.Or(scheduled(proc.PID), stat.CPUTime()) + float64(stat.CUTime+stat.CSTime)/ticks
 		}
@@ -79,8 +79,8 @@ func readProcesses() processes {
 	return p
 }
 
-// scheduled returns the CPU time that the scheduler counted for a process' threads; 0 if unknown. The ticks of /proc/PID/stat are too
-// coarse for an idle process.
+// scheduled returns the CPU time of all threads of a process, from /proc/PID/task/*/schedstat; 0 if that cannot be read. The times in
+// /proc/PID/stat are multiples of 10 ms, too coarse for an idle process.
 func scheduled(pid int) (seconds float64) {
 	threads, _ := procfs.AllThreads(pid)
 	for _, thread := range threads {

@@ -1,5 +1,5 @@
 // Command peers runs the job systems that the bench compares with ForgeRun: River (Postgres) and asynq (Redis). Neither has an HTTP API or
-// keeps a job's history. This is a separate module, so the service does not depend on them.
+// keeps a job's history. This is a separate module, so ForgeRun does not depend on River and asynq.
 //
 // Usage: peers river|asynq ADDRESS PHASE...
 //
@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Each system gets this task; internal/bench has the same constants.
+// internal/bench/peers.go must have the same numbers.
 const (
 	jobs           = 20_000 // in each phase
 	producers      = 32
@@ -36,7 +36,7 @@ var payload = strings.Repeat("x", 150) // of each job
 
 type peer struct {
 	insert, insertBatch func(context.Context) error
-	// work starts workers that call done for each job; stop waits for their end.
+	// work starts workers, which call done after each job. stop returns when the workers have ended.
 	work func(ctx context.Context, done func()) (stop func(context.Context) error, err error)
 }
 
@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// working runs workers while `do` inserts jobs, and until all jobs have run. The time includes stopping the workers.
+// working starts workers, calls `do`, and waits until all jobs have run.
 func (p *peer) working(ctx context.Context, do func() error) error {
 	var done atomic.Int64
 	finished := make(chan struct{})

@@ -62,7 +62,7 @@ func newRiver(ctx context.Context, url string) (peer, error) {
 			_, err := inserter.InsertMany(ctx, batch)
 			return err
 		},
-		// After finding jobs, workers look for more a millisecond later. The default of 100 ms would limit River.
+		// FetchCooldown is 1 ms, because River's default of 100 ms would limit its throughput.
 		work: func(ctx context.Context, done func()) (func(context.Context) error, error) {
 			registered := river.NewWorkers()
 			river.AddWorker(registered, &worker{done: done})
