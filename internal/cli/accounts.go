@@ -40,7 +40,7 @@ func (s *Shell) keys() *cobra.Command {
 	return s.forOperators(s.forClients(c))
 }
 
-// public returns a client of the public API if no admin listener is known, otherwise nil.
+// public returns a client of the public API, or nil if the address of an admin listener is known.
 func (c *call) public() (*client.Client, error) {
 	_, _, err := c.operator()
 	if !errors.Is(err, access.ErrNoAddress) {

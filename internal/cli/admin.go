@@ -44,8 +44,8 @@ var (
 	bulkItemView = output.NewView("JOB:job_id, RESULT:result:state, CODE:code, DETAIL:detail")
 )
 
-// ofJobs are the flags that filter lists of jobs. Bulk operations accept them too.
-var ofJobs = []param{
+// jobFilters are the flags that filter lists of jobs and bulk operations.
+var jobFilters = []param{
 	{"state", "state", "", "only jobs in this `state`"},
 	{"kind", "kind", "", "only jobs of this work `kind`"},
 	{"type", "type", "", "only jobs of this `type`"},
@@ -76,8 +76,8 @@ func (s *Shell) adminCommand() *cobra.Command {
 			param{"since", "from", "", "only actions at this `time` or later: RFC 3339, or how long ago"})),
 		s.bulk(),
 		s.cmd("pauses", "List pauses and drains", whole(pauseView, adminPath+"/pauses")),
-		s.stop("pause all|kind|client [TARGET]", "PAUSE", "Stop starting all jobs, or those of a kind or a client"),
-		s.stop("drain all|kind|client|worker [TARGET]", "DRAIN",
+		s.pauseOrDrain("pause all|kind|client [TARGET]", "PAUSE", "Stop starting all jobs, or those of a kind or a client"),
+		s.pauseOrDrain("drain all|kind|client|worker [TARGET]", "DRAIN",
 			"Stop accepting all jobs, or those of a kind or a client; or stop a worker from taking jobs"),
 		s.cmd("resume PAUSE", "End a pause or a drain by its id (see \"admin pauses\")", withoutFlags(func(c *call) error {
 			_, err := c.admin(http.MethodDelete, "/pauses/%s", nil)
@@ -97,16 +97,16 @@ func (s *Shell) adminJobs() *cobra.Command {
 		}
 	}
 	return s.group("jobs job", "Jobs of all clients",
-		s.cmd("list", "List jobs of all clients", list(anyJobView, adminPath+"/jobs", 50, ofJobs...)),
-		s.cmd("count", "Count jobs of all clients", show(countView, adminPath+"/jobs/count", ofJobs...)),
+		s.cmd("list", "List jobs of all clients", list(anyJobView, adminPath+"/jobs", 50, jobFilters...)),
+		s.cmd("count", "Count jobs of all clients", show(countView, adminPath+"/jobs/count", jobFilters...)),
 		s.cmd("get JOB", "Show a job; -o json has its attempts, events and deliveries", show(anyJobView, adminPath+"/jobs/%s")),
 		s.cmd("retry JOB", "Retry a failed job", retry),
 		s.cmd("cancel JOB", "Cancel a job; a finished job does not change", changeAdmin(changeView, http.MethodPost, "/jobs/%s/cancel")),
 		s.cmd("delete JOB", "Delete a finished job", changeAdmin(nil, http.MethodDelete, "/jobs/%s")))
 }
 
-// stop makes the command "pause" or "drain". The allowed scopes are taken from the first argument in the usage text, such as all|kind.
-func (s *Shell) stop(use, mode, short string) *cobra.Command {
+// pauseOrDrain makes the command "pause" or "drain". `use` names the allowed scopes after the command, as in "pause all|kind TARGET".
+func (s *Shell) pauseOrDrain(use, mode, short string) *cobra.Command {
 	name, rest, _ := strings.Cut(use, " ")
 	words, _, _ := strings.Cut(rest, " ")
 	c := s.cmd(use, short, func(f *pflag.FlagSet) run {
@@ -145,7 +145,7 @@ func (s *Shell) bulk() *cobra.Command {
 }
 
 func startBulk(f *pflag.FlagSet) run {
-	values := query(f, ofJobs)
+	values := query(f, jobFilters)
 	all := f.Bool("all", false, "select all jobs; use it instead of a filter")
 	dryRun := f.Bool("dry-run", false, "only count the jobs that would change, and list why other matching jobs would not change")
 	override := f.Bool("override", false, "for retries: include jobs that are not retryable or have no attempts left")

@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/output"
 )
 
-// at replaces each %s in path with an argument of the command. It returns that path, and a client of the API that serves it.
+// at replaces each %s in path with an argument of the command. It returns the path and a client of the public or the operator API.
 func (c *call) at(path string) (*client.Client, string, error) {
 	for _, arg := range c.args {
 		if strings.Contains(path, "%s") && strings.Trim(arg, ".") == "" {
@@ -36,7 +36,7 @@ func (c *call) at(path string) (*client.Client, string, error) {
 
 type param struct{ flag, name, initial, help string }
 
-// isTime reports whether the parameter is a time. The flag accepts RFC 3339 or an age.
+// isTime reports whether the parameter is a time. Its flag accepts RFC 3339, or an age such as 2h.
 func (p param) isTime() bool {
 	return p.name == "from" || p.name == "to" || p.name == "created_after" || p.name == "created_before"
 }
@@ -48,7 +48,7 @@ func query(f *pflag.FlagSet, params []param) func() (url.Values, error) {
 	return func() (url.Values, error) {
 		values := url.Values{}
 		for _, p := range params {
-			text, _ := f.GetString(p.flag) // the flag exists
+			text, _ := f.GetString(p.flag) // fails only for an unknown flag
 			if p.isTime() && text != "" {
 				at, err := parseAge(text, time.Now())
 				if err != nil {

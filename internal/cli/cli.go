@@ -70,7 +70,7 @@ func browser(getenv func(string) string) (program string, arguments []string) {
 //go:embed help.txt
 var helpTexts string
 
-// addHelp sets the long texts of the commands. A section with a title, "# NAME: TITLE", is a topic of "forgerun help".
+// addHelp sets each command's long help from help.txt. A section "# NAME: TITLE" becomes the page of "forgerun help NAME".
 func addHelp(root *cobra.Command) {
 	for section := range strings.SplitSeq(strings.TrimPrefix(helpTexts, "# "), "\n# ") {
 		head, text, _ := strings.Cut(section, "\n")

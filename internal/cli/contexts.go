@@ -30,7 +30,7 @@ func (s *Shell) contexts() *cobra.Command {
 		use,
 		s.cmd("list", "List contexts, without their secrets", withoutFlags(listContexts)),
 		remove)
-	return s.plain(c)
+	return s.commonFlags(c)
 }
 
 func setContext(f *pflag.FlagSet) run {
@@ -58,7 +58,7 @@ func setContext(f *pflag.FlagSet) run {
 }
 
 func (s *Shell) login() *cobra.Command {
-	return s.plain(s.cmd("login [CONTEXT]", "Save the address of a service and an API key as a context", func(f *pflag.FlagSet) run {
+	return s.commonFlags(s.cmd("login [CONTEXT]", "Save the address of a service and an API key as a context", func(f *pflag.FlagSet) run {
 		var e access.Endpoint
 		f.StringVar(&e.URL, "url", "http://127.0.0.1:8080", "`address` of the service")
 		return func(c *call) (err error) {

@@ -43,7 +43,7 @@ type reworded struct {
 func (r reworded) Error() string { return r.text }
 func (r reworded) Unwrap() error { return r.error }
 
-// reword replaces the text of a problem with one sentence, which omits the request. With --verbose it returns err unchanged.
+// reword shortens the service's error to one sentence without the request's method and URL. With --verbose it returns err unchanged.
 func (s *Shell) reword(err error) error {
 	problem, ok := errors.AsType[*client.Problem](err)
 	if _, done := errors.AsType[reworded](err); !ok || done || s.verbose {

@@ -87,7 +87,7 @@ func (c *call) stream(api *client.Client, o client.StreamOptions) error {
 
 func (c *call) printMessage(m client.Message) error {
 	shown := struct {
-		ID   string          `json:"id"` // the stream can be resumed after this id
+		ID   string          `json:"id"` // pass it to --after to resume the stream
 		Name string          `json:"name"`
 		Data json.RawMessage `json:"data"`
 	}{m.ID, m.Name, m.Data}
@@ -133,8 +133,8 @@ func (c *call) eventLine(name string, data any) string {
 }
 
 const (
-	held   = 20 * time.Second // how long the service may delay a response
-	atOnce = 16               // limit of jobs to wait for concurrently
+	longPoll = 20 * time.Second // the service may delay its response until the job ends, at most this long
+	atOnce   = 16               // limit of jobs to wait for concurrently
 )
 
 func watchFlags(do func(c *call, api *client.Client) error) action {
@@ -150,7 +150,7 @@ func wait(c *call, api *client.Client) error {
 	waiting.SetLimit(atOnce)
 	for i, id := range c.args {
 		waiting.Go(func() error {
-			ended[i], errs[i] = api.Wait(c, id, client.PreferWait(held))
+			ended[i], errs[i] = api.Wait(c, id, client.PreferWait(longPoll))
 			return nil
 		})
 	}
@@ -205,7 +205,7 @@ func watch(c *call, api *client.Client) error {
 			if err == nil {
 				progress = *p
 			}
-			if err != nil || !on { // otherwise the progress line shows it
+			if err != nil || !on { // the status line shows progress, if it is on
 				line.Clear()
 				if err := c.printMessage(m); err != nil {
 					return err
@@ -220,7 +220,7 @@ func watch(c *call, api *client.Client) error {
 		if err != nil {
 			return err
 		}
-		if !job.Final() { // the job failed and is retried; follow the stream of its next attempt
+		if !job.Final() { // the attempt ended but the job is retried: follow the next stream
 			continue
 		}
 		line.Clear()

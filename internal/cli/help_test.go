@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every section of help.txt belongs to a command or is a topic.
 func TestHelpTextsHaveCommands(t *testing.T) {
 	t.Parallel()
 	root := &cobra.Command{Use: "forgerun"}

@@ -65,7 +65,7 @@ func (s *Shell) jobs() *cobra.Command {
 	return s.forClients(c)
 }
 
-// completeJobs makes the shell propose the ids of the latest jobs in the given states. The state "" means any.
+// completeJobs completes the ids of the latest jobs in the given states, or in any state for "".
 func (s *Shell) completeJobs(states []string) cobra.CompletionFunc {
 	const most = 50
 	return func(c *cobra.Command, _ []string, begun string) (ids []string, _ cobra.ShellCompDirective) {
@@ -115,11 +115,11 @@ func detail(job any) string {
 	return ""
 }
 
-// one is a function that acts on a job and returns the value to print, or nil to print nothing.
-type one func(c *call, api *client.Client, id string) (any, error)
+// jobAction acts on one job and returns the value to print, or nil.
+type jobAction func(c *call, api *client.Client, id string) (any, error)
 
-// each calls `do` with each id and prints the results. It continues after an error and returns the last error.
-func each(do one) action {
+// each calls `do` with each id and prints the results. It continues after an error. It returns the last error and prints the others.
+func each(do jobAction) action {
 	return using(func(c *call, api *client.Client) error {
 		var items []any
 		var failed error
@@ -155,7 +155,7 @@ func printJobs[T any](c *call, jobs []T) error {
 	return c.List(jobView, jobs)
 }
 
-func changing(change func(*client.Client, context.Context, string, ...client.Option) (*client.Changed, error)) one {
+func changing(change func(*client.Client, context.Context, string, ...client.Option) (*client.Changed, error)) jobAction {
 	return func(c *call, api *client.Client, id string) (any, error) {
 		changed, err := change(api, c, id)
 		if err != nil {

@@ -116,7 +116,7 @@ type receiver struct {
 	count                    int // of messages; 0: no limit
 	structured               bool
 
-	mu       sync.Mutex // guards the fields below; listen holds it until verifier is set
+	mu       sync.Mutex // guards the fields below; locked until verifier is set, so that early messages wait
 	verifier *client.Verifier
 	seen     map[string]bool
 	taken    int
@@ -155,7 +155,7 @@ func (r *receiver) receive(request *http.Request, body []byte) int {
 		return http.StatusServiceUnavailable // the keys are unavailable; the service retries the message
 	}
 	if r.seen[message.WebhookID] {
-		return http.StatusNoContent // a retry after a lost response
+		return http.StatusNoContent // already handled; the service repeats a message if our response was lost
 	}
 	if r.count > 0 && r.taken >= r.count {
 		return http.StatusServiceUnavailable // the command has enough messages and is about to end
@@ -174,7 +174,8 @@ func (r *receiver) receive(request *http.Request, body []byte) int {
 	return status
 }
 
-// passOn runs the user's command with the message. Without a command, it forwards the message if --forward is set, and prints it.
+// passOn runs the user's command with the message. Without a command, it prints the message. With --forward, it also sends the message to
+// that URL.
 func (r *receiver) passOn(request *http.Request, m *client.WebhookMessage, body []byte) (status int) {
 	if len(r.args) > 0 {
 		if err := r.runCommand(m, body); err != nil {
@@ -212,29 +213,28 @@ func (r *receiver) sendOn(request *http.Request, body []byte) (status int, err e
 	return answer.StatusCode, answer.Body.Close()
 }
 
-// forwarded is the response status of the --forward URL, or 0 without --forward.
-func (r *receiver) print(m *client.WebhookMessage, forwarded int) error {
+func (r *receiver) print(m *client.WebhookMessage, status int) error {
 	shown := map[string]any{
 		"delivery_id": m.WebhookID, "event_id": m.EventID, "event_name": m.Name, "job_id": m.JobID(), "timestamp": m.Time,
 		"seq": m.Sequence, "work_kind": m.WorkKind, "verified": []string{"secret", "signature"}, "data": m.Data,
 	}
-	if forwarded != 0 {
-		shown["forward_status"] = forwarded
+	if status != 0 {
+		shown["forward_status"] = status
 	}
 	return r.Each(shown, func(value any) string {
 		state := term.State(m.Name, output.Text(output.At(value, "data.jobStatus")))
 		line := fmt.Sprintf("%s  %s  %-22s  %-36s  %s", r.Style.Paint(term.Faint, m.Time.Local().Format("15:04:05.000")),
 			r.Style.Paint(term.Good, "verified"), term.Line(m.Name), term.Line(m.JobID()),
 			r.Style.Paint(term.StateColor(state), term.Line(state)))
-		if forwarded != 0 {
-			line += fmt.Sprintf("  answered %d", forwarded)
+		if status != 0 {
+			line += fmt.Sprintf("  answered %d", status)
 		}
 		return line
 	})
 }
 
 func (r *receiver) runCommand(m *client.WebhookMessage, body []byte) error {
-	c := exec.CommandContext(r, r.args[0], r.args[1:]...) // the user's own command
+	c := exec.CommandContext(r, r.args[0], r.args[1:]...)
 	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(body), term.Raw(r.Out), term.Raw(r.Stderr)
 	c.Env = slices.Concat(os.Environ(), []string{
 		"FORGERUN_EVENT=" + m.Name, "FORGERUN_EVENT_ID=" + m.EventID, "FORGERUN_JOB_ID=" + m.JobID(), "FORGERUN_WEBHOOK_ID=" + m.WebhookID,

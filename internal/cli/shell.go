@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// Shell is the environment of one run of the program.
+// Shell has the inputs, outputs and global flags of one run.
 type Shell struct {
 	Getenv         func(string) string
 	Stdin          io.Reader
@@ -48,7 +48,7 @@ type (
 	action func(flags *pflag.FlagSet) run
 )
 
-// cmd makes a command. use also names the command's arguments, for example "get JOB".
+// cmd makes a command. use is the command's name and arguments, such as "get JOB".
 func (s *Shell) cmd(use, short string, do action) *cobra.Command {
 	var execute run
 	c := command.New(use, short, func(c *cobra.Command, args []string) error {
@@ -89,7 +89,7 @@ func (s *Shell) forClients(c *cobra.Command) *cobra.Command {
 	f := c.PersistentFlags()
 	f.StringVar(&s.flags.URL, "url", "", "`address` of the service (FORGERUN_URL)")
 	f.StringVar(&s.flags.Key, "key", "", "API `key` (FORGERUN_API_KEY is better: other users see arguments in ps)")
-	return s.plain(c)
+	return s.commonFlags(c)
 }
 
 func (s *Shell) forOperators(c *cobra.Command) *cobra.Command {
@@ -97,11 +97,10 @@ func (s *Shell) forOperators(c *cobra.Command) *cobra.Command {
 	f.StringVar(&s.flags.AdminURL, "admin-url", "", "`address` of the admin listener (FORGERUN_ADMIN_URL)")
 	f.StringVar(&s.flags.AdminToken, "admin-token", "",
 		"operator's `token` (FORGERUN_ADMIN_TOKEN is better: other users see arguments in ps)")
-	return s.plain(c)
+	return s.commonFlags(c)
 }
 
-// plain adds the flags that every command has.
-func (s *Shell) plain(c *cobra.Command) *cobra.Command {
+func (s *Shell) commonFlags(c *cobra.Command) *cobra.Command {
 	f := c.PersistentFlags()
 	if f.Lookup("output") != nil {
 		return c

@@ -20,8 +20,8 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/output"
 )
 
-// exclusive adds the flag --file. check refuses flags and arguments that cannot be combined. --file excludes arguments and the flags
-// that f already has. Each pair, such as "at in", names two flags that exclude each other.
+// exclusive adds the flag --file. The returned check fails if --file is combined with arguments or with flags that f already has. Each of
+// `pairs` names two more flags that exclude each other: "at in" means --at and --in.
 func exclusive(f *pflag.FlagSet, what string, pairs ...string) (file *string, check func(args []string) error) {
 	f.VisitAll(func(flag *pflag.Flag) { pairs = append(pairs, "file "+flag.Name) })
 	file = f.StringP("file", "f", "", "read the whole "+what+", a JSON object, from this `file`; - is standard input")
@@ -78,7 +78,7 @@ func submit(f *pflag.FlagSet) run {
 			return wait(c, api)
 		}
 		job, err := api.Job(c, accepted.JobID)
-		if err != nil { // the job was accepted, so print that even if reading it fails
+		if err != nil { // the job was accepted: print that response instead
 			return c.One(jobView, accepted)
 		}
 		return c.One(jobView, job)
@@ -179,7 +179,7 @@ func (c *call) warn(warnings []client.Violation) {
 
 var suggestion = regexp.MustCompile(`Did you mean (\w+)\?`)
 
-// unknownKind suggests a similar work kind for an unknown one, instead of listing all.
+// unknownKind shortens the service's error for an unknown kind, which lists all kinds.
 func (c *call) unknownKind(err error, kind string) error {
 	problem, ok := errors.AsType[*client.Problem](err)
 	if !ok || kind == "" || !slices.ContainsFunc(problem.Violations, func(v client.Violation) bool { return v.Pointer == "/work_kind" }) {
@@ -198,7 +198,7 @@ func (c *call) unknownKind(err error, kind string) error {
 var kindView = output.NewView("KIND:work_kind, DOES:does")
 
 func (s *Shell) kinds() *cobra.Command {
-	return s.plain(s.cmd("kinds", "List the work kinds and what they do",
+	return s.commonFlags(s.cmd("kinds", "List the work kinds and what they do",
 		withoutFlags(func(c *call) error { return c.List(kindView, client.Kinds) })))
 }
 

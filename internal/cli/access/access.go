@@ -1,5 +1,5 @@
-// Package access finds the service and the credentials to use. They come from flags, the environment, a context, or a running forgerun
-// dev.
+// Package access finds the service and the credentials to use. It looks in flags, the environment, the contexts file, and the data folder
+// of a running forgerun dev.
 package access
 
 import (
@@ -17,7 +17,7 @@ const (
 	EnvURL      = "FORGERUN_URL"
 	EnvKey      = "FORGERUN_API_KEY"
 	EnvAdminURL = "FORGERUN_ADMIN_URL"
-	// The servers read EnvAdminToken too. If it has several tokens, the command line uses the first.
+	// The servers read EnvAdminToken too. It may list several tokens; the command line uses the first.
 	EnvAdminToken = "FORGERUN_ADMIN_TOKEN" //nolint:gosec // name of a variable, not a credential
 	EnvContext    = "FORGERUN_CONTEXT"
 	EnvContexts   = "FORGERUN_CONTEXTS"
@@ -41,7 +41,8 @@ type Flags struct {
 	Context string
 }
 
-// source is a known endpoint. anywhere is true if a credential without an address may be sent to any address.
+// source is an endpoint from one place, such as flags or a context. The field anywhere allows a credential without an address to be sent
+// to any address.
 type source struct {
 	Endpoint
 	anywhere bool
@@ -86,8 +87,8 @@ func (f Finder) AdminToken() string {
 	return cmp.Or(f.Flags.AdminToken, FirstToken(f.Getenv(EnvAdminToken)))
 }
 
-// pick takes the first address and the first credential that may be sent there. A credential found with an address is sent only to
-// that address. A credential that flags or the environment set without an address may be sent to any address.
+// pick takes the first address and the first credential that may be sent there. A credential from a source with an address is sent only to
+// that address. Without an address, a credential from flags or the environment may be sent to any address.
 func pick(sources []source, of func(Endpoint) (address, credential string)) (address, credential string) {
 	for _, s := range sources {
 		a, c := of(s.Endpoint)
@@ -106,7 +107,7 @@ func same(a, b string) bool {
 	return trim(a) == trim(b)
 }
 
-// sources returns all known endpoints by precedence. missing says why forgerun dev is not running, or is "".
+// sources returns all known endpoints by precedence. The result missing says why forgerun dev is not running, or is "".
 func (f Finder) sources() (sources []source, missing string, err error) {
 	sources = append(sources, source{f.Flags.Endpoint, true})
 	environment := source{Endpoint{
@@ -140,7 +141,7 @@ func (f Finder) sources() (sources []source, missing string, err error) {
 	return sources, missing, nil
 }
 
-// namedToken matches a token with a name in FORGERUN_ADMIN_TOKEN.
+// namedToken matches the name and colon before a token, such as "ann:".
 var namedToken = regexp.MustCompile(`^[a-z][a-z0-9._-]{0,31}:`)
 
 // FirstToken returns the first token of FORGERUN_ADMIN_TOKEN, without its name.

@@ -46,7 +46,6 @@ func (w *world) requireClient(flags access.Flags, url, key string) {
 	require.Equal(w.t, []string{url, key}, []string{gotURL, gotKey})
 }
 
-// More explicit sources take precedence, and a key is sent only to its own address.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -60,7 +59,7 @@ func TestOrder(t *testing.T) {
 	require.Equal(t, []string{"http://dev-admin", "t-dev"}, []string{url, token})
 	w.contexts("one")
 	w.requireClient(access.Flags{}, "http://one/v1", "k-one")
-	w.requireClient(access.Flags{Endpoint: access.Endpoint{URL: "http://one"}}, "http://one", "k-one") // the same endpoint
+	w.requireClient(access.Flags{Endpoint: access.Endpoint{URL: "http://one"}}, "http://one", "k-one") // the address of context "one"
 	w.requireClient(access.Flags{Endpoint: access.Endpoint{URL: "http://elsewhere"}}, "http://elsewhere", "")
 	w.env[access.EnvContext] = "two"
 	w.requireClient(access.Flags{}, "http://two", "")
@@ -68,7 +67,7 @@ func TestOrder(t *testing.T) {
 	w.requireClient(access.Flags{}, "http://two", "k-env")
 	w.env[access.EnvURL] = "http://env"
 	w.requireClient(access.Flags{}, "http://env", "k-env")
-	w.requireClient(access.Flags{Context: "two"}, "http://two", "") // EnvKey belongs to the address in EnvURL
+	w.requireClient(access.Flags{Context: "two"}, "http://two", "") // EnvKey is sent only to EnvURL
 	w.requireClient(access.Flags{Context: "one"}, "http://one/v1", "k-one")
 	w.requireClient(access.Flags{Context: "one", Endpoint: access.Endpoint{Key: "k-flag"}}, "http://one/v1", "k-flag")
 	_, _, err = access.Finder{Flags: access.Flags{Context: "three"}, Getenv: w.getenv}.Client()
@@ -84,7 +83,6 @@ func TestDevThatHasEnded(t *testing.T) {
 	require.ErrorContains(t, err, "has ended")
 }
 
-// Only the owner can read the contexts file, and errors do not quote its keys.
 func TestPermissionsOfContexts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

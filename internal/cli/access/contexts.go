@@ -37,7 +37,7 @@ func LoadContexts(getenv func(string) string) (*Contexts, error) {
 	if err != nil {
 		return nil, err
 	}
-	// On Windows, file modes do not show access rights.
+	// On Windows, file modes do not show access rights, so the check is skipped.
 	if mode := info.Mode().Perm(); mode&0o077 != 0 && runtime.GOOS != "windows" {
 		return nil, command.Usagef("%s contains keys, and other users can read it (mode %04o): run chmod 600 %s", p.path, mode, p.path)
 	}
@@ -46,7 +46,7 @@ func LoadContexts(getenv func(string) string) (*Contexts, error) {
 		return nil, err
 	}
 	if err := yaml.Unmarshal(content, p); err != nil {
-		// The library's error quotes the file, which contains keys.
+		// The YAML library's error quotes the content, which includes keys.
 		return nil, command.Usagef("%s is not a valid file of contexts; 'forgerun help contexts-file' shows an example", p.path)
 	}
 	return p, nil
@@ -135,7 +135,7 @@ type Dev struct {
 // DevFile returns the path of the file that contains Dev. Only its owner can read it.
 func DevFile(dataDir string) string { return filepath.Join(dataDir, "dev.json") }
 
-// ReadDev reads the Dev of a data folder. It fails if that forgerun dev has ended.
+// ReadDev reads DevFile from a data folder. It fails if the process that wrote the file has ended.
 func ReadDev(dataDir string) (dev Dev, err error) {
 	path := DevFile(dataDir)
 	content, err := os.ReadFile(path)
@@ -154,7 +154,7 @@ func ReadDev(dataDir string) (dev Dev, err error) {
 	return dev, nil
 }
 
-// hasEnded reports whether a process has certainly ended. It returns false for another user's process.
+// hasEnded reports whether no process has this id.
 func hasEnded(pid int) bool {
 	process, err := os.FindProcess(pid)
 	if err == nil {

@@ -21,13 +21,13 @@ import (
 const (
 	Succeeded   = 0
 	Failed      = 1
-	WrongUsage  = 2   // of flags, arguments or configuration: nothing was done
+	WrongUsage  = 2   // wrong flags, arguments or configuration; the command did nothing
 	Canceled    = 3   // the job was canceled
 	TimedOut    = 4   // the wait timed out
 	Interrupted = 130 // ended by Ctrl-C
 )
 
-// Others is the id of the command group for help, completion and similar commands.
+// Others is the help group of the commands "help" and "completion".
 const Others = "others"
 
 // Help lists commands in the order that a program adds them, most important first.
@@ -67,14 +67,14 @@ func ParseTime(text string) (time.Time, error) {
 	return at.UTC(), err
 }
 
-// Execute runs the program of root and returns its exit code and the error to print. Errors other than Exit have the exit code of a
-// failure. The lines of examples appear in the help of the commands that they call.
+// Execute runs the program of root and returns its exit code and the error to print. Any other error than Exit gives the exit code Failed.
+// Each line of `examples` is shown in the help of the command it calls.
 func Execute(ctx context.Context, root *cobra.Command, examples string, args []string, stdout, stderr io.Writer) (code int, err error) {
-	root.SetOut(stdout) // before other settings, because cobra gives the command "completion" a copy of it
+	root.SetOut(stdout) // first, because cobra's command "completion" copies the writer
 	root.SetErr(stderr)
 	prepare(root)
 	addExamples(root, examplesOf(root, examples))
-	root.SetArgs(asksForHelp(root, args))
+	root.SetArgs(withHelpFlag(root, args))
 	err = root.ExecuteContext(ctx)
 	exit, known := errors.AsType[*Exit](err)
 	switch {
@@ -115,7 +115,7 @@ func prepare(root *cobra.Command) {
 	}
 }
 
-// Group makes c a command that only has subcommands. Without a subcommand it prints their list.
+// Group makes c a command that only has subcommands. Called without a subcommand, c prints its usage and fails.
 func Group(c *cobra.Command) *cobra.Command {
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -141,12 +141,12 @@ func Unknown(c *cobra.Command, name string) error {
 	return Usagef("there is no command %q%s (%s --help)", strings.Join([]string{c.CommandPath(), name}, " "), meant, c.CommandPath())
 }
 
-// New makes a command that runs an action. use names its arguments: KIND, [KIND] if optional, and ... for any number.
+// New makes a command that runs an action. `use` contains the arguments: KIND is required, [KIND] is optional, KIND... accepts several.
 func New(use, short string, run func(*cobra.Command, []string) error) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, RunE: run}
 	least, most := 0, 0
 	for _, arg := range strings.Fields(use)[1:] {
-		if strings.HasPrefix(arg, "-") { // a required flag; arguments come before flags
+		if strings.HasPrefix(arg, "-") { // flags follow the arguments in `use`
 			break
 		}
 		if !strings.HasPrefix(arg, "[") {
@@ -172,7 +172,7 @@ func JSON(f *pflag.FlagSet, into *bool) {
 // Exactly accepts exactly n arguments.
 func Exactly(n int) cobra.PositionalArgs { return Between(n, n) }
 
-// Between accepts least to most arguments; most -1 means any number.
+// Between requires at least `least` and at most `most` arguments. If `most` is -1, there is no limit.
 func Between(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {
@@ -212,8 +212,8 @@ func strictHelp(root *cobra.Command) func(*cobra.Command, []string) error {
 	}
 }
 
-// asksForHelp rewrites the arguments for cobra: "help" as the last argument of a command shows the command's help.
-func asksForHelp(root *cobra.Command, args []string) []string {
+// withHelpFlag replaces a last argument "help" with --help, as in "jobs help".
+func withHelpFlag(root *cobra.Command, args []string) []string {
 	if last := len(args) - 1; last > 0 && isHelp(args[last]) {
 		if c, rest, err := root.Find(args[:last]); err == nil && c != root && len(rest) == 0 {
 			return append(slices.Clone(args[:last]), "--help")
@@ -224,7 +224,8 @@ func asksForHelp(root *cobra.Command, args []string) []string {
 
 func isHelp(arg string) bool { return arg == "help" || arg == "-h" || arg == "--help" }
 
-// Man returns a hidden command that writes the man pages of root, for packages. SOURCE_DATE_EPOCH sets their date.
+// Man returns a hidden command that writes the man pages of root, for packages. If the environment variable SOURCE_DATE_EPOCH is set, the
+// pages have this date.
 func Man(root *cobra.Command, version string) *cobra.Command {
 	return &cobra.Command{
 		Use: "man FOLDER", Short: "Write man pages into a folder", Hidden: true, Args: Exactly(1),

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// examplesOfGroup limits the examples of a command with subcommands, one per subcommand.
+// The help of a command group shows at most this many examples, at most one per subcommand.
 const examplesOfGroup = 3
 
 func examplesOf(root *cobra.Command, text string) map[*cobra.Command][]string {

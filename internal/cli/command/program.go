@@ -13,13 +13,13 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// Program describes the running program for the commands that judge clients and services.
+// Program has the arguments and outputs of the running program.
 type Program struct {
 	Arguments      []string // as typed
 	Stdout, Stderr io.Writer
 }
 
-// Unusable prints why nothing could be judged, and returns the exit code.
+// Unusable prints an error in the user's input, and returns the exit code WrongUsage.
 func (p Program) Unusable(err error) int {
 	for i, line := range strings.Split(err.Error(), "\n") { // a scenario may have several mistakes
 		if i == 0 {
@@ -30,8 +30,8 @@ func (p Program) Unusable(err error) int {
 	return WrongUsage
 }
 
-// Unbroken lets commands continue when the reader of their output has gone. A closed pipe (demo | head) must not kill the process before
-// it has stopped its child, so writes fail instead.
+// Unbroken lets commands continue when the reader of their output has gone. For example, if head ends first in "forgerun demo | head",
+// demo can still stop its child processes.
 func Unbroken(commands ...*cobra.Command) []*cobra.Command {
 	for _, c := range commands {
 		c.PreRun = func(*cobra.Command, []string) {

@@ -31,10 +31,10 @@ func (p *Printer) Check() error {
 	return nil
 }
 
-// IsTable reports whether the output is for people.
+// IsTable reports whether the output is a table.
 func (p *Printer) IsTable() bool { return p.Form != "json" && !p.Quiet }
 
-// List prints the values of a slice. As JSON, they are one array.
+// List prints the elements of a slice, as rows of a table or as one JSON array.
 func (p *Printer) List(v View, items any) error {
 	value, err := Values(items)
 	if err != nil {
@@ -68,7 +68,7 @@ func (p *Printer) print(v View, whole any, rows []any) error {
 	return p.table(v, rows)
 }
 
-// Each prints one value of a stream: one line of JSON, or the text that line returns. Quiet prints nothing.
+// Each prints one value, as JSON on one line or as the result of the function `line`. If Quiet is set, it prints nothing.
 func (p *Printer) Each(item any, line func(value any) string) error {
 	value, err := Values(item)
 	switch {

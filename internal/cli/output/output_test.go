@@ -31,7 +31,6 @@ func printed(t *testing.T, form string, style term.Style, items ...any) string {
 	return out.String()
 }
 
-// Each form shows its own columns of a list. Text from the service cannot control the terminal.
 func TestForms(t *testing.T) {
 	t.Parallel()
 	items := []any{thing{ID: "a", State: "FAILED", At: now.Add(-3 * time.Minute), Size: 1 << 60}, thing{ID: "long-one", State: "\x1b[2Jx"}}

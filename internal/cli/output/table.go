@@ -16,16 +16,16 @@ type View []Column
 // Column is a column of a table.
 type Column struct {
 	Head string
-	Path string // path of the value in the item
-	Wide bool   // shown only in the wide form
-	Age  bool   // the value is a time; print its age
+	Path string
+	Wide bool // shown only in the wide form
+	Age  bool // the value is a time; print its age
 	// the value is a state; print it in the state's color
 	State bool
 	show  func(value any) string // if set, returns the text; Path is ignored
 }
 
-// NewView reads columns, such as "JOB:job_id, AGE:created_at:age:wide": head, path and the options age, state and wide.
-// Each column without a path takes its text from the next function in show.
+// NewView parses columns such as "AGE:created_at:age:wide". Head and path come first, then any of age, state and wide. A column without a
+// path shows the result of a function: the first such column uses show[0].
 func NewView(columns string, show ...func(value any) string) (v View) {
 	for text := range strings.SplitSeq(columns, ", ") {
 		head, rest, _ := strings.Cut(text, ":")
@@ -85,7 +85,7 @@ func (p *Printer) table(v View, values []any) error {
 	return nil
 }
 
-// latest returns now, or a later time of the value: a test bed's clock may be ahead of this machine's.
+// latest returns the value's time if it is later than `now`. The clock of a test bed may be ahead.
 func latest(now time.Time, value any) time.Time {
 	for _, member := range []string{"created_at", "updated_at"} {
 		if at, err := time.Parse(time.RFC3339Nano, Text(At(value, member))); err == nil && at.After(now.Add(time.Second)) {

@@ -12,7 +12,8 @@ import (
 // neverSet is Go's zero time in JSON. The client library uses it for a missing time.
 const neverSet = "0001-01-01T00:00:00Z"
 
-// Values converts an item to decoded JSON. Numbers keep their text, and zero times become null. Empty secrets are omitted.
+// Values converts an item to the maps, slices and strings of decoded JSON. Numbers keep all their digits. Zero times become null. Empty
+// secrets are omitted.
 func Values(item any) (any, error) {
 	text, raw := item.(json.RawMessage)
 	if !raw {

@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Masked replaces secrets but no prose about bearer tokens.
 func TestMasked(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -1,4 +1,4 @@
 package term
 
-// IgnoreReads does nothing, because Windows does not stop a background process that reads from the terminal.
+// IgnoreReads does nothing, because Windows never stops a process that reads from a terminal.
 func IgnoreReads() {}

@@ -9,16 +9,16 @@ import (
 	"golang.org/x/term"
 )
 
-// Style holds the capabilities of an output. The zero value shows plain text.
+// Style tells whether an output supports colors and redrawn lines. The zero value supports neither.
 type Style struct {
 	Colors   bool
-	Terminal bool // lines can be redrawn
+	Terminal bool
 
-	mark string // written before each control character that the Writer must let through
+	mark string // prefix that tells Writer not to escape the next control character
 }
 
-// Of returns the capabilities of w. A terminal shows redrawn lines, and colors unless NO_COLOR is set. A file or a pipe shows
-// neither.
+// Of returns the capabilities of w. A terminal supports redrawn lines. It supports colors if NO_COLOR is not set. A file or a pipe
+// supports neither.
 func Of(w io.Writer, getenv func(string) string) Style {
 	if !IsTerminal(w) || getenv("TERM") == "dumb" {
 		return Style{}
@@ -32,8 +32,8 @@ func IsTerminal(v any) bool {
 	return f != nil && term.IsTerminal(int(f.Fd()))
 }
 
-// ReadPassword reads a line from a terminal without showing it. It calls ask once the terminal hides the input. It returns io.EOF
-// for Ctrl-C and Ctrl-D.
+// ReadPassword reads a line from a terminal without showing it. When the terminal hides the input, it calls ask, which prints the prompt.
+// It returns io.EOF for Ctrl-C and Ctrl-D.
 func ReadPassword(terminal *os.File, ask func()) (string, error) {
 	before, err := term.MakeRaw(int(terminal.Fd()))
 	if err != nil {
@@ -92,12 +92,12 @@ type Status struct {
 	clear string
 }
 
-// NewStatus returns the status line of an output. If on is false, the line is never drawn.
+// NewStatus returns the status line of an output. It is shown only if the parameter on is true.
 func NewStatus(out io.Writer, on bool) *Status {
 	return &Status{out: out, on: on, clear: Style{mark: markFor(out)}.ClearLine()}
 }
 
-// Show draws the line, cut to the width of the terminal. painted has pairs of a word and its colored form.
+// Show draws the line, cut to the width of the terminal. painted lists words of text, each followed by the colored word.
 func (s *Status) Show(text string, painted ...string) {
 	if !s.on {
 		return

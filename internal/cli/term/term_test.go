@@ -10,7 +10,6 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// Input typed right after the prompt appears is not shown.
 func TestReadPasswordShowsNothing(t *testing.T) {
 	t.Parallel()
 	keyboard, terminal, err := pty.Open()

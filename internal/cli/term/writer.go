@@ -14,22 +14,23 @@ import (
 	"unicode/utf8"
 )
 
-// own precedes each control character that this program writes. It is random, so other text cannot contain it.
-var own = "\x00" + rand.Text()
+// The program writes ownMark before its own control characters, so that Writer does not escape them. It is random, so text from elsewhere
+// cannot contain it.
+var ownMark = "\x00" + rand.Text()
 
-// Writer is a standard output of the program. It escapes every character that could control the terminal, except newlines, tabs and
-// the sequences of Style. It uses JSON escapes such as \u001b, so JSON stays valid.
+// Writer wraps stdout or stderr. It escapes control characters other than newlines, tabs and the codes that Style writes. It uses JSON
+// escapes such as \u001b, so JSON stays valid.
 type Writer struct {
 	out io.Writer
 
 	mu   sync.Mutex
-	rest []byte // start of a character or a marked sequence that the next Write continues
+	rest []byte // incomplete UTF-8 character or mark at the end of the last Write
 }
 
 // Guard returns a Writer for an output of the program.
 func Guard(out io.Writer) *Writer { return &Writer{out: out} }
 
-// Raw returns the output behind a Writer, for child processes and for results that must stay unchanged.
+// Raw returns the output that a Writer wraps. Child processes and job results are written to it without escapes.
 func Raw(w io.Writer) io.Writer {
 	if guarded, ok := w.(*Writer); ok {
 		return guarded.out
@@ -39,7 +40,7 @@ func Raw(w io.Writer) io.Writer {
 
 func markFor(w io.Writer) string {
 	if _, guarded := w.(*Writer); guarded {
-		return own
+		return ownMark
 	}
 	return ""
 }
@@ -58,15 +59,15 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// plain reports whether text has only ASCII characters that are safe.
+// plain reports whether text is ASCII without characters to escape.
 func plain(text []byte) bool {
 	return !slices.ContainsFunc(text, func(b byte) bool { return b >= 0x7f || b < ' ' && b != '\n' && b != '\t' })
 }
 
-// escape returns the escaped text and keeps an incomplete end for the next Write.
+// escape escapes text, but keeps an incomplete character or mark at its end for the next Write.
 func (w *Writer) escape(text []byte) []byte {
 	complete := len(text)
-	if at := bytes.LastIndexByte(text, own[0]); at >= 0 && len(text)-at <= len(own) && strings.HasPrefix(own, string(text[at:])) {
+	if at := bytes.LastIndexByte(text, ownMark[0]); at >= 0 && len(text)-at <= len(ownMark) && strings.HasPrefix(ownMark, string(text[at:])) {
 		complete = at
 	} else if at := len(text) - 1; at >= 0 && text[at] >= utf8.RuneSelf {
 		for at > 0 && at > len(text)-utf8.UTFMax && !utf8.RuneStart(text[at]) {
@@ -77,16 +78,16 @@ func (w *Writer) escape(text []byte) []byte {
 		}
 	}
 	w.rest = slices.Clone(text[complete:])
-	parts := strings.Split(string(text[:complete]), own)
+	parts := strings.Split(string(text[:complete]), ownMark)
 	for i, part := range parts {
-		ours := min(i, 1, len(part)) // the character behind the mark
+		ours := min(i, 1, len(part)) // the character after the mark is not escaped
 		parts[i] = part[:ours] + Printable(part[ours:])
 	}
 	return []byte(strings.Join(parts, ""))
 }
 
-// Printable escapes characters that could control a terminal: control characters other than newline and tab, and invisible characters
-// that change the display of others. Invalid UTF-8 becomes U+FFFD.
+// Printable escapes control characters other than newline and tab. It also escapes invisible characters, such as those that reverse text.
+// Invalid UTF-8 becomes U+FFFD.
 func Printable(text string) string {
 	steers := func(r rune) bool {
 		return r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
