@@ -1,6 +1,5 @@
-// Package commands is the command line of the simulator, which runs scenarios against a service and judges the service. It is an
-// external client of ForgeRun: it uses only HTTP. Its own copy of the work-kind catalogue keeps it from repeating the service's
-// mistakes.
+// Package commands is the command line of the simulator, which runs scenarios against a service and judges the service. It submits jobs
+// only over HTTP, as an external client. It has its own catalogue of work kinds, so that an error in the service's catalogue is noticed.
 package commands
 
 import (

@@ -59,7 +59,6 @@ const (
 	steady = "run steady --url " + away
 )
 
-// The command reports wrong input and unusable services in one sentence and runs nothing.
 func TestBadUse(t *testing.T) {
 	t.Parallel()
 	bad := filepath.Join(t.TempDir(), "bad.yaml")

@@ -12,7 +12,6 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// The demo runs all work kinds and restarts the service around the due time of a job.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := simulate(t, "demo", "--forgerun", testkit.Program(t, "forgerun"), "--out", t.TempDir())
@@ -27,7 +26,6 @@ func program(t *testing.T, text string) string {
 	return path
 }
 
-// A demo that is interrupted while its service starts leaves no process.
 func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

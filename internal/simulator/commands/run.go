@@ -147,8 +147,8 @@ func (f *runFlags) applyFlags(s *scenario.Scenario) error {
 	}
 	s.Drain = cmp.Or(f.drain, s.Drain)
 	if f.duration > 0 {
-		// Each number in Workers is one step of the run. A shorter run keeps the length of its steps and drops the last ones:
-		// with short steps, workers would finish few jobs.
+		// Workers lists the number of workers in each step of the run, such as "1,16,1". A shorter run drops the last steps. With shorter steps,
+		// workers would finish few jobs.
 		if steps := strings.Split(s.Service.Workers, ","); f.duration < s.Duration {
 			fit := int(math.Round(float64(len(steps)) * float64(f.duration) / float64(s.Duration)))
 			s.Service.Workers = strings.Join(steps[:max(fit, 1)], ",")
@@ -169,7 +169,7 @@ func (f *runFlags) applyFlags(s *scenario.Scenario) error {
 	}
 	own := f.URL == ""
 	if !own && f.chaos == "" && f.workers == "" {
-		s.Chaos = "" // the scenario's own faults need a service that the simulator started
+		s.Chaos = "" // faults need processes that the simulator started
 	}
 	for _, admin := range f.AdminURLs {
 		if u, err := url.Parse(admin); err != nil || u.Host == "" || u.RawQuery != "" {

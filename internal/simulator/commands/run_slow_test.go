@@ -50,7 +50,6 @@ func runScenario(t *testing.T, args ...string) (report runReport) {
 	return report
 }
 
-// TestRunAutoscale starts and stops fifteen workers under load, with jobs longer than the grace period.
 func TestRunAutoscale(t *testing.T) {
 	t.Parallel()
 	report := runScenario(t, "autoscale", "--duration", "30s", "--workers", "1,16,1")
@@ -58,8 +57,6 @@ func TestRunAutoscale(t *testing.T) {
 	require.Regexp(t, `scaling stopped 15 worker processes; the slowest ended \S+ after SIGTERM`, strings.Join(report.Notes, "\n"))
 }
 
-// TestRunSoakUnderFaults runs a mixed load of several tenants while workers start and stop and every kind of fault hits every
-// component. The seed fixes requests and faults.
 func TestRunSoakUnderFaults(t *testing.T) {
 	// Not parallel, because the test needs the CPU for enough load.
 	report := runScenario(t, "soak", "--duration", "60s", "--seed", "7", "--workers", "1..3",
@@ -69,8 +66,6 @@ func TestRunSoakUnderFaults(t *testing.T) {
 	require.Greater(t, report.Totals.Finished["SUCCEEDED"], 1000)
 }
 
-// TestRunSoakWithAClockThatJumps injects clock faults (jumps, freezes, changed rates) and other faults. No job starts before its
-// execution_at, and all due jobs have ended.
 func TestRunSoakWithAClockThatJumps(t *testing.T) {
 	// Not parallel, because the test needs the CPU for enough load.
 	report := runScenario(t, "moved-clock", "--seed", "7", "--chaos", "clock=700ms,kill=6s,flush=10s,cut=2s,lose=3s")

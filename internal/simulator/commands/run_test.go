@@ -38,8 +38,7 @@ func TestScenariosAreListedAndPrinted(t *testing.T) {
 	require.True(t, json.Valid([]byte(stdout)))
 }
 
-// With --duration, a scenario keeps the length of its worker steps and drops the last ones. A range of workers, such as 1..3, always
-// spans the whole run.
+// A range of workers such as "1..3" has no steps, so it does not change.
 func TestShorterRunsHaveFewerSteps(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -60,7 +59,6 @@ func TestShorterRunsHaveFewerSteps(t *testing.T) {
 	}
 }
 
-// If the service refuses nearly all submissions, the run is inconclusive, although no invariant is violated.
 func TestRunWithTooFewAcceptedSubmissions(t *testing.T) {
 	t.Parallel()
 	const text = `

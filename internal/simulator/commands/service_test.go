@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// tour has kinds of jobs whose outcomes do not depend on the machine's speed. TestDemo plays all kinds.
+// The outcomes of tour do not depend on the machine's speed.
 const tour = `
 jobs: 5
 drain: 1m
@@ -130,8 +130,8 @@ func interruptedRun(t *testing.T, address string) {
 	requireCleanedUp(t, address, key)
 }
 
-// through starts a proxy for the service and returns its address. For requests below /v1/jobs with this method, onResponse gets the
-// response's body and may change it.
+// through starts a proxy for the service and returns its address. onResponse may change the responses to requests below /v1/jobs with the
+// given method.
 func through(t *testing.T, service, method string, onResponse func(r *http.Request, body []byte) []byte) string {
 	t.Helper()
 	target, err := url.Parse(strings.TrimSuffix(service, "/v1"))

@@ -1,8 +1,8 @@
-// Package history stores the observations of a run of the simulator: every request and answer, every event of a stream, every
-// delivery to a webhook, and at the end the state in the API and in the tables. Package judge decides whether they show a violation.
+// Package history stores what the simulator observed: requests, events, deliveries, and the final state of API and tables. Package judge
+// checks these observations for violations.
 //
-// Facts are lines of JSON, in one folder. All facts of a job, or of an event without a job, are in the same file. Reading one file
-// at a time keeps memory use low, even for a million jobs.
+// Facts are lines of JSON, in one folder. All facts of a job are in the same file. So the judge can read one file at a time, and needs
+// little memory for a million jobs.
 package history
 
 import (
@@ -21,12 +21,12 @@ type Kind string
 const (
 	Submitted Kind = "submitted" // one submission of a job, with all tries to send it
 	Acted     Kind = "acted"     // a cancel or a retry and its answer
-	Intruded  Kind = "intruded"  // the answer when another tenant requested the job
+	Intruded  Kind = "intruded"  // response to a request for a job of another tenant
 	Looked    Kind = "looked"    // the job as a poll showed it
 	Streamed  Kind = "streamed"  // an event on the client's stream
 	Received  Kind = "received"  // a delivery that the receiver got
 	Scheduled Kind = "scheduled"
-	Forbidden Kind = "forbidden" // such as a delivery without a valid signature; described in Note
+	Forbidden Kind = "forbidden" // an observation that is always wrong, such as a delivery with a wrong signature; see Note
 )
 
 // State in the API, the tables and Redis at the end of the run.
@@ -38,15 +38,15 @@ const (
 	StoredEvent   Kind = "stored event"    // table events
 	StoredReport  Kind = "stored report"   // table reports
 	StoredDeliver Kind = "stored delivery" // table deliveries
-	Contradiction Kind = "contradiction"   // row that violates an invariant; Note has its key and the violation
+	Contradiction Kind = "contradiction"   // violation found by package invariants; Note has the invariant and the violation
 	QueuedTask    Kind = "queued task"
 )
 
 // Fact is an observation. Kind determines which fields are set.
 type Fact struct {
 	Job  string    `json:"job"`  // "" for none
-	At   time.Time `json:"at"`   // by the simulator's clock; for an answer, when it arrived
-	Sent time.Time `json:"sent"` // when a poll or list was sent; for a row, when the transaction read it (Postgres' clock)
+	At   time.Time `json:"at"`   // time of the observation by the simulator's clock; for an answer, time of its arrival
+	Sent time.Time `json:"sent"` // time of the request; for a row, time of the transaction by Postgres' clock
 
 	Kind   Kind  `json:"kind"`
 	Tenant int   `json:"tenant"` // number of the tenant, from 0
@@ -63,8 +63,7 @@ type Fact struct {
 	Note       string      `json:"note"`
 }
 
-// Subject returns the job of the fact or, for a delivery without a job, its event; "" for none. Facts with the same subject are
-// stored together.
+// Subject returns the job. For a delivery without a job it returns the event. Facts with the same subject are stored together.
 func (f *Fact) Subject() string {
 	if f.Job == "" && f.Delivery != nil {
 		return f.Delivery.EventID
@@ -122,7 +121,7 @@ func (a Answer) Unknown() bool { return a.Status == 0 || a.Status >= 500 }
 type Job struct {
 	client.Job
 
-	// Only set for a row.
+	// The fields below are only set for a row of table jobs.
 	RunAt        time.Time `json:"run_at"`
 	Keys         int       `json:"keys"` // number of its idempotency keys that have not expired
 	ParamsDigest string    `json:"params_digest"`
@@ -143,7 +142,7 @@ func ParamsDigest(params []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Event is an entry of a job's log. On a stream, an attempt ends with an outcome document, which has no Seq and no states.
+// Event is an entry of a job's log. On a stream, the last event of an attempt is an outcome document. It has no Seq, Prev and Next.
 type Event struct {
 	ID      string    `json:"id"`
 	Seq     int       `json:"seq"`
@@ -157,7 +156,7 @@ type Event struct {
 
 	Job string `json:"job"` // only set in a report of the API
 
-	Scenario // for a row, only the work kind is set
+	Scenario // a row sets only WorkKind
 }
 
 // Scenario is the part of an event that describes the job's work kind.
@@ -180,11 +179,11 @@ type Report struct {
 	// Only set by the API.
 	Events      []Event `json:"events"`
 	Job         string  `json:"job"`
-	ResultSize  *int    `json:"result_size"`  // bytes of the attempt's result; nil unless its hash is right
-	ResultError string  `json:"result_error"` // why ResultSize is nil
+	ResultSize  *int    `json:"result_size"`  // bytes of the attempt's result; nil: see ResultError
+	ResultError string  `json:"result_error"` // the result could not be read, or its hash is wrong
 }
 
-// Delivery is a webhook message as received in one try, or as reported by the service.
+// Delivery is one received webhook message, or a delivery in a response or a row.
 type Delivery struct {
 	ID        string    `json:"id"`
 	Webhook   string    `json:"webhook"` // id; "" for a callback
@@ -198,7 +197,7 @@ type Delivery struct {
 	Status    int       `json:"status"`     // status of the receiver's answer; 0: none
 	Error     string    `json:"error"`      // error code that the service reports
 	Accepted  int       `json:"accepted"`   // rows: number of attempts with a 2xx answer
-	Uncounted int       `json:"uncounted"`  // rows: attempts that failed inside the service; they do not count toward the limit of attempts
+	Uncounted int       `json:"uncounted"`  // rows: attempts with error INTERNAL, which do not count toward the limit of attempts
 	Next      time.Time `json:"next"`       // time of the next attempt of a PENDING delivery
 	Body      string    `json:"body"`       // digest of the message's body
 	JobStatus string    `json:"job_status"` // jobStatus in the received body
@@ -207,12 +206,12 @@ type Delivery struct {
 	// Only set for a received message.
 	Scenario Scenario      `json:"scenario"`
 	WorkKind string        `json:"work_kind"` // attribute workkind of the CloudEvent
-	After    time.Duration `json:"after"`     // delay of the receiver's answer
+	After    time.Duration `json:"after"`     // how long the receiver waited before its answer
 
 	// Only set by the API.
 	CreatedAt time.Time                `json:"created_at"`
 	SettledAt time.Time                `json:"settled_at"`
-	HasLog    bool                     `json:"has_log"` // Log holds the attempts: the delivery was read by its id, not from a list
+	HasLog    bool                     `json:"has_log"` // Log is set, because the delivery was read by its id
 	Log       []client.DeliveryAttempt `json:"log"`
 }
 
@@ -229,7 +228,7 @@ type Account struct {
 	Tenant   int
 	ClientID string         // "" if the user passed the key: that client may have data of other runs
 	Client   *client.Client // for requests outside the load
-	Quick    *client.Client // for the load, which decides on retries itself: this client never retries
+	Quick    *client.Client // never retries, because the load generator decides on retries
 	Webhooks []Webhook
 }
 
@@ -254,7 +253,7 @@ func EventOf(e *client.Event) (kept *Event, err error) {
 	return kept, err
 }
 
-// EmissionOf returns the event name and data that the client chose, separated by a space; "" for none.
+// EmissionOf returns "NAME DATA" of an emission, or "" for nil.
 func EmissionOf(e *client.Emission) string {
 	if e == nil {
 		return ""

@@ -42,7 +42,7 @@ func TestLatestServiceTime(t *testing.T) {
 	latest := moves.Latest(10 * time.Second)
 	for _, c := range []struct{ real, service time.Duration }{
 		{-time.Second, -time.Second},
-		{time.Second, 10*time.Hour + time.Second},                       // the setting before the jump shows an earlier time
+		{time.Second, 10*time.Hour + time.Second},                       // processes that missed the jump show an earlier time
 		{90 * time.Second, 10*time.Hour + time.Minute + 10*time.Second}, // a process may learn of the freeze 10 s late
 		{3*time.Minute + time.Second, 11*time.Hour + 11*time.Minute},    // a process may keep the fast rate for 10 s longer
 		{time.Hour, 11*time.Hour + 58*time.Minute},

@@ -21,7 +21,7 @@ import (
 // Buckets is the number of files for facts, besides the one for facts without a job.
 const Buckets = 256
 
-// Loose is the bucket of facts without a subject, such as submissions that ended without a job.
+// Loose is the number of the bucket for facts without a subject, such as refused submissions.
 const Loose = Buckets
 
 const bufferSize = 16 << 10
@@ -91,7 +91,7 @@ func (f *Fact) String() string {
 	return strings.TrimSuffix(line.String(), "\n")
 }
 
-// Close flushes the buffers and returns disk errors. A history with a gap cannot be judged.
+// Close flushes the buffers and returns disk errors. If it fails, facts are missing, so the run cannot be judged.
 func (s *Store) Close() error {
 	var errs []error
 	for i := range s.buckets {
@@ -137,9 +137,9 @@ func (s *Store) Each(bucket int, fn func(Fact) error) error {
 	}
 }
 
-// Move is one change of the clock. At Real, by Postgres' clock, the service time became Service. Since then it runs at Rate.
+// Move is one change of the clock. When Postgres' clock showed Real, the service time was set to Service. After that it runs at Rate.
 type Move struct {
-	Number  int64 // numbered from 1; 0: the clock was only read, not moved
+	Number  int64 // number of the move, from 1; 0: a reading of the clock, not a move
 	Real    time.Time
 	Service time.Time
 	Rate    float64 // 0: frozen
@@ -169,10 +169,10 @@ func (ms Moves) before(i int) Move {
 	return unmoved(ms[i].Real)
 }
 
-// Latest returns a function that maps a time of Postgres' clock to the latest service time that a process may have shown until then.
-// Processes learn of a move at most `lag` late.
+// Latest returns a function. Its parameter is a time of Postgres' clock. The function returns the highest service time that any process
+// may have used until then. A process may use the old setting for up to `lag` after a move.
 func (ms Moves) Latest(lag time.Duration) func(real time.Time) time.Time {
-	peaks := make([]time.Time, len(ms)) // for each move, the latest service time before all processes know the move
+	peaks := make([]time.Time, len(ms)) // for each move, the highest service time until all processes use the new setting
 	for i, m := range ms {
 		if i > 0 || m.Number == 1 {
 			peaks[i] = ms.before(i).at(m.Real.Add(lag))
@@ -190,8 +190,8 @@ func (ms Moves) Latest(lag time.Duration) func(real time.Time) time.Time {
 	}
 }
 
-// At returns the service time when Postgres' clock shows `real`. Before the clock's first move, it returns `real`. If ms starts with
-// a later move, it also uses that move's setting for earlier times.
+// At returns the service time when Postgres' clock shows `real`. Before the clock's first move, it returns `real`. If the first moves are
+// missing from ms, it uses the setting of ms[0] for all earlier times.
 func (ms Moves) At(real time.Time) time.Time {
 	switch before := ms[:ms.until(real)]; {
 	case len(before) > 0:
@@ -202,8 +202,7 @@ func (ms Moves) At(real time.Time) time.Time {
 	return real
 }
 
-// Most returns how much service time passes at most between d before a move and d after it. d is real time. Most returns at least
-// 2 d.
+// Most returns the most service time that passes from d before to d after any move, but at least 2 d. d is real time.
 func (ms Moves) Most(d time.Duration) time.Duration {
 	most := 2 * d
 	for _, m := range ms {
@@ -212,8 +211,8 @@ func (ms Moves) Most(d time.Duration) time.Duration {
 	return most
 }
 
-// Since returns the real time of an event that has the service time `at`. It is known only if `at` is after the last move and the
-// clock has run at the real rate since.
+// Since returns the real time of an event that has the service time `at`. The result known is false if `at` is before the last move, or if
+// the clock does not run at rate 1.
 func (ms Moves) Since(at time.Time) (real time.Time, known bool) {
 	if len(ms) == 0 {
 		return at, true
@@ -225,17 +224,17 @@ func (ms Moves) Since(at time.Time) (real time.Time, known bool) {
 	return last.Real.Add(at.Sub(last.Service)), true
 }
 
-// Passing describes how the service time passed a moment.
+// Passing describes how the clock reached a service time: by running or by a jump.
 type Passing struct {
-	// Exact means that the clock jumped over the moment, or did not run at the real rate. An event that was due at this moment then
-	// gets this moment as its time, even if it happens later.
+	// Exact is true if the clock skipped the moment, or ran faster or slower than real time. An event that was due at the moment is then
+	// recorded with exactly this time.
 	Exact bool
-	// Before is the latest service time of a process that does not yet know the move.
+	// Before is the highest service time that a process can show before it learns of the move.
 	Before time.Time
 }
 
-// Passed describes how the clock went past the service time `at`. Processes learn of a move at most `lag` late. The result is zero
-// if the clock passed `at` before its first move, or has not reached it.
+// Passed describes how the clock reached the service time `at`. A process may use the old setting for up to `lag` after a move. Passed
+// returns the zero value if no move happened before `at`, or the clock has not reached it.
 func (ms Moves) Passed(at time.Time, lag time.Duration) Passing {
 	for i, m := range ms {
 		if i == 0 && m.Number != 1 && at.Before(m.Service) {

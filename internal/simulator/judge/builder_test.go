@@ -101,7 +101,8 @@ func calledBack(url string) func(*jobBuilder) { return func(t *jobBuilder) { t.s
 
 func (t *jobBuilder) add(k history.Kind, at time.Time, f history.Fact) {
 	f.Kind, f.At, f.Tenant, f.Job = k, at, t.tenant, t.id
-	if f.Event == nil && f.Report == nil && (f.Delivery == nil || k == history.Received) { // other facts have no ticket
+	// Facts with an event or a report, and stored deliveries, have no ticket.
+	if f.Event == nil && f.Report == nil && (f.Delivery == nil || k == history.Received) {
 		f.Ticket = t.ticket
 	}
 	t.w.add(f)
@@ -129,7 +130,6 @@ func (t *jobBuilder) wait(d time.Duration) *jobBuilder {
 	return t
 }
 
-// event adds an event to the log, the stream and the subscribers' deliveries.
 func (t *jobBuilder) event(name, next string) *jobBuilder {
 	e := history.Event{
 		ID: fmt.Sprintf("%s-event-%d", t.id, len(t.log)+1), Seq: len(t.log) + 1, Name: name, Prev: t.state, Next: next,

@@ -56,7 +56,6 @@ func (w *world) dropAll(tests ...test) {
 	w.facts = slices.DeleteFunc(w.facts, func(f history.Fact) bool { return passes(&f, tests) })
 }
 
-// about selects the facts about a job; job 0 means facts without a job.
 func about(job int) test {
 	return func(f *history.Fact) bool { return f.Job == jobName(job) || job == 0 && f.Job == "" }
 }
@@ -127,7 +126,6 @@ func (w *world) refused() *history.Submission {
 	panic("nothing was refused")
 }
 
-// twin adds a second job with the same ticket, created a second earlier.
 func twin(w *world, job int) {
 	for _, f := range w.facts {
 		if f.Job != jobName(job) || f.Kind == history.Submitted {

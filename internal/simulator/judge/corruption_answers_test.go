@@ -153,7 +153,7 @@ var deliveryCorruptions = []corruption{
 		w.run.DeliveryTries = 0
 	}, true},
 	{"is FAILED, but 1 of its attempts got 2xx", delivered, failingJob, func(w *world) { w.tried(500, 503, 204) }, true},
-	{"(HTTP_5XX, last status 410) after 1 attempts; the limit is 3", delivered, failingJob, func(w *world) { // the receiver returned 500
+	{"(HTTP_5XX, last status 410) after 1 attempts; the limit is 3", delivered, failingJob, func(w *world) { // but the receiver returned 500
 		w.tried(500)
 		failedDelivery(func(d *history.Delivery) { d.Status = 410 })(w)
 	}, true},
@@ -208,12 +208,10 @@ func (w *world) message(event string) *history.Delivery {
 	return w.find(arrived, plainJob, named(event)).Delivery
 }
 
-// shownDelivery changes the API's copy of the delivery of plainJob's job.succeeded.
 func shownDelivery(fn func(d *history.Delivery)) func(w *world) {
 	return func(w *world) { fn(w.find(apiDelivery, plainJob, named("job.succeeded")).Delivery) }
 }
 
-// failedDelivery changes the callback delivery of failingJob's last event, both the row and the API's copy.
 func failedDelivery(fn func(d *history.Delivery)) func(w *world) {
 	return func(w *world) {
 		w.change(failingJob, func(f *history.Fact) { fn(f.Delivery) }, of(storedDelivery, apiDelivery), named("job.succeeded"), toBroken)
@@ -223,7 +221,6 @@ func failedDelivery(fn func(d *history.Delivery)) func(w *world) {
 func toBroken(f *history.Fact) bool   { return f.Delivery != nil && f.Delivery.URL == brokenURL }
 func ofCallback(f *history.Fact) bool { return f.Delivery.URL != "" }
 
-// tried changes the failed delivery to have one attempt per given response status.
 func (w *world) tried(answers ...int) {
 	n, accepted := 0, 0
 	w.dropAll(of(arrived), about(failingJob), named("job.succeeded"), toBroken, func(f *history.Fact) bool {

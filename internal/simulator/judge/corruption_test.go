@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// corruption changes a sound world so that one job violates one invariant.
+// corruption makes one job of a valid history violate one invariant.
 type corruption struct {
 	what      string // the expected violation text, or a part of it
 	invariant string
@@ -137,7 +137,6 @@ var jobCorruptions = []corruption{
 	{"the result of work kind SUCCESS_FAST has 1 bytes", expected, plainJob, func(w *world) { w.shown(plainJob).ResultSize = new(1) }, true},
 }
 
-// The judge reports each corruption, with its text, and nothing about other jobs.
 func TestCorruptionsAreCaught(t *testing.T) {
 	t.Parallel()
 	of := map[string]int{}

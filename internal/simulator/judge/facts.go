@@ -10,31 +10,31 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// RunContext describes a run, apart from its facts.
+// RunContext has what the judge must know about a run besides the facts.
 type RunContext struct {
 	Run     string // correlation ids are {Run}.{ticket}
 	Tickets int64  // number of tickets; they are numbered from 1
 
-	// Settings of the service; zero means unknown.
+	// Settings of the service; zero means unknown, unless another meaning is given.
 	TimeScale     *float64
-	MaxRuntime    time.Duration // longest execution, before the time scale applies
+	MaxRuntime    time.Duration // limit of an execution, to be multiplied by TimeScale
 	KeyWindow     time.Duration // how long an idempotency key is kept; 0: 24 h
 	MaxAttempts   int           // maximum number of attempts of a job
-	DeliveryTries int           // maximum number of attempts of a delivery; 0: unknown (at least 2)
+	DeliveryTries int           // maximum number of attempts of a delivery; 0: unknown, but 2 or more
 
 	Chaos           bool          // faults were injected
 	Killed          bool          // worker processes died, hung or shut down, so attempts may be lost
 	DeliveryOverdue time.Duration // how overdue a delivery's next attempt may be at the end
-	Counters        bool          // the simulator started all processes and none was killed, so counters must equal the rows
+	Counters        bool          // metrics must equal rows, because the simulator started all processes and none was killed
 
 	Webhooks  []history.Webhook
 	Streamed  bool // each tenant's event stream was read
-	Whole     bool // the streams were read from before the first submission to the end, so they contain each event
+	Whole     bool // the streams were read during the whole run, so they contain all events
 	Collected Collected
-	Moves     history.Moves // moves of the service's clock, seen during the run; used if the rows are not read
+	Moves     history.Moves // moves of the service's clock that the simulator noticed; used only without rows
 
 	across     *across                        // set by Judge
-	latestSeen func(real time.Time) time.Time // latest service time that a process can have seen; set by Judge
+	latestSeen func(real time.Time) time.Time // highest service time that a process can have used at a real time; set by Judge
 }
 
 const (
@@ -58,7 +58,7 @@ func (run *RunContext) complete(s Source) bool {
 	return !missing && run.Collected.Asked[s]
 }
 
-// asOf returns the earliest time, by Postgres' clock, at which a fact can have been read.
+// asOf returns the earliest time of Postgres' clock at which the service can have produced the fact.
 func (run *RunContext) asOf(f *history.Fact) time.Time {
 	at := cmp.Or(f.Sent, f.At)
 	if f.Kind == history.StoredJob || f.Kind == history.StoredDeliver {
@@ -102,12 +102,12 @@ const (
 	Metrics Source = "metrics"
 )
 
-// Collected describes the sources that were read, apart from their facts.
+// Collected tells which sources were read. It also has what they contained besides facts.
 type Collected struct {
 	Asked   map[Source]bool
 	Missing map[Source]string // why a source was not read completely
 
-	Webhooks map[string]time.Time // changed webhooks by id; events after this time may have no delivery
+	Webhooks map[string]time.Time // for each changed webhook: events after this time need no delivery to it
 	Moves    history.Moves        // moves of the service's clock, from the rows
 	Rules    []string             // keys of the invariants that SQL queries checked; each violation is a fact of kind Contradiction
 	Measured []Measure
@@ -130,11 +130,11 @@ type jobFacts struct {
 	submission *history.Submission // nil if no answer named the job
 
 	row    *history.Job  // the job as stored; nil if missing
-	job    *history.Job  // row or, without it, the job from the API's list; nil if missing
-	source *history.Fact // the fact that job comes from
+	job    *history.Job  // row, otherwise the job in the API's list, otherwise nil
+	source *history.Fact // the fact from which the field job was taken
 	kind   string        // work kind; "": unknown
 
-	log         []history.Event          // ordered by seq; from the rows, otherwise from the API's latest report
+	log         []history.Event          // ordered by seq; from the rows or, without rows, from the last attempt's report
 	logComplete bool                     // log reaches the end of the job
 	events      map[string]history.Event // events of log, by id
 	steps       []history.Event          // events of log that change the state
@@ -143,8 +143,8 @@ type jobFacts struct {
 	attempts []int                   // keys of reports, in order
 }
 
-// sourceOf returns the source of facts read at the end. Facts of an incomplete source are ignored, since partial data would
-// mislead.
+// sourceOf maps the kinds of facts that are read after the run to their sources. If a source is incomplete, its facts are ignored, because
+// a missing fact would look like a violation.
 var sourceOf = map[history.Kind]Source{
 	history.ListedJob: Lists, history.APIReport: Reports, history.APIDelivery: Reports, history.QueuedTask: Queue,
 	history.StoredJob: Rows, history.StoredEvent: Rows, history.StoredReport: Rows, history.StoredDeliver: Rows, history.Contradiction: Rows,
@@ -280,7 +280,7 @@ func statusOf(name, failure string) string {
 	return status
 }
 
-// Streams show the events that end an attempt as outcome documents.
+// On streams, these events appear as outcome documents.
 func endsAttempt(name string) bool {
 	return name == "job.succeeded" || name == "job.failed" || name == "job.canceled"
 }

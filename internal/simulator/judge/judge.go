@@ -1,8 +1,8 @@
-// Package judge decides whether a run of the simulator saw a violation. Judge compares all facts about each job: the responses to
-// clients, and the final state in the API, the rows, the queue and the metrics, which package collect reads.
+// Package judge decides whether a run of the simulator shows a violation of the service's contract. For each job it compares the responses
+// during the run with the state that package collect read at the end.
 //
-// It relies only on the service's contract. It has its own copies of the states, transitions and work kinds, so that it does not
-// repeat mistakes of the service. If a source was not read, its checks are reported as not checked.
+// The package knows the service only from its contract. It has its own copies of the states, transitions and work kinds, so that it does
+// not repeat mistakes of the service. Invariants that need an unread source are reported as not checked.
 package judge
 
 import (
@@ -72,8 +72,8 @@ type Reader interface {
 	Each(bucket int, fn func(history.Fact) error) error
 }
 
-// Judge holds only a few buckets of the history in memory, and one byte per ticket. It returns an error only if the reader does or
-// the context ends.
+// Judge checks all invariants. It holds at most four buckets of the history in memory, and one byte per ticket. It returns an error only
+// if reading fails or the context ends.
 func Judge(ctx context.Context, r Reader, run RunContext) (*Verdict, error) {
 	run.latestSeen = run.moves().Latest(moveLag)
 	run.across = &across{tickets: make([]byte, max(run.Tickets, 0)+1), schedules: map[string]*scheduleRuns{}}
@@ -113,7 +113,7 @@ func (b *verdictBuilder) check(j *jobFacts, rules ...func(*checker)) {
 	b.add(c.violations, c.looked, j.facts)
 }
 
-// checkLoose checks a fact that is not about a job. It keeps no facts: each refused submission has one, so there may be very many.
+// checkLoose checks a fact that is not about a job. It does not store such facts, because there is one for each refused submission.
 func (b *verdictBuilder) checkLoose(f history.Fact) error {
 	b.verdict.Facts++
 	if f.Submission != nil {
@@ -181,8 +181,8 @@ func (c *checker) checkFindings() {
 	}
 }
 
-// checkMetrics compares metrics with rows. It also counts the checks that SQL queries and package collect made. These checks add
-// facts only for violations.
+// checkMetrics compares metrics with rows. For the report, it also counts the checks made by SQL queries and package collect. Without a
+// violation, these checks leave no fact that could be counted.
 func (c *checker) checkMetrics() {
 	for _, m := range c.run.Collected.Measured {
 		if !m.Counter || c.run.Counters {

@@ -38,7 +38,6 @@ var rowFacts = []history.Kind{
 	history.StoredJob, history.StoredEvent, history.StoredReport, history.StoredDeliver,
 }
 
-// A sound history stays sound without some sources, and the other sources still reveal violations.
 func TestMissingSourcesAreReported(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -158,7 +157,6 @@ func TestFaultsExcuse(t *testing.T) {
 	}
 }
 
-// A verdict counts all violations but lists only the first ones.
 func TestVerdictIsBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -166,7 +164,7 @@ func TestVerdictIsBounded(t *testing.T) {
 	for range jobs {
 		w.job(0, "SUCCESS_FAST").success().close()
 	}
-	w.dropAll(func(f *history.Fact) bool { // also drops the last event of the last 30 jobs from the stream
+	w.dropAll(func(f *history.Fact) bool { // drops all submissions, and the last event of 30 jobs from the stream
 		return f.Kind == submitted || f.Kind == streams && f.Job > jobName(jobs-30) && named("job.succeeded")(f)
 	})
 	v := w.judge(t)
@@ -184,7 +182,6 @@ func TestVerdictIsBounded(t *testing.T) {
 	require.Equal(t, map[string]int{accepted: maxHistories, streamed: maxHistories}, histories)
 }
 
-// The history of a violation lists the facts in order and shows no secret.
 func TestViolationIsReadable(t *testing.T) {
 	t.Parallel()
 	w := soundWorld()

@@ -13,11 +13,11 @@ import (
 
 const (
 	jumpAt = 20 * time.Second
-	jumpBy = 10 * time.Minute // size of the jump, which skips most events
+	jumpBy = 10 * time.Minute // most events are within this time after jumpAt
 )
 
-// clockJumps leaves stored times unchanged, since they are service times. Clients observe the skipped events right after the
-// jump, in the same order.
+// clockJumps changes the times of observations as if the clock had jumped. Stored times are service times and stay. Events of the skipped
+// time are observed right after the jump, in order.
 func (w *world) clockJumps() *world {
 	from := w.start.Add(jumpAt)
 	w.run.Collected.Moves = history.Moves{{Number: 1, Real: from, Service: from.Add(jumpBy), Rate: 1}}
@@ -88,7 +88,7 @@ func TestCorruptionsAreCaughtWithMovedClock(t *testing.T) {
 		if slices.Contains([]string{accepted, keyed, foreign, expected, measured, tasked}, c.invariant) { // these invariants use no clock
 			continue
 		}
-		if strings.Contains(c.what, "it was settled 0s after its event") { // not checked with a moved clock, which may have stood still
+		if strings.Contains(c.what, "it was settled 0s after its event") { // a moved clock may be frozen, so this is not checked
 			continue
 		}
 		w := soundWorld()
@@ -138,19 +138,17 @@ func TestViolationsWithMovedClock(t *testing.T) {
 		require.Positive(t, w.violated(t)[c.invariant], c.name)
 	}
 
-	w := soundWorld().clockJumps() // execution_at passed only because of the jump
+	w := soundWorld().clockJumps() // the refusal is right, because the jump passed execution_at
 	w.refusedAfterTheJump(jumpBy / 2)
 	require.Empty(t, w.violated(t))
 }
 
-// refusedAfterTheJump makes the refused request valid and sends it after the jump. ahead is execution_at minus the service time
-// before the jump.
+// refusedAfterTheJump makes the refused request valid and sends it after the jump. execution_at is `ahead` after jumpAt.
 func (w *world) refusedAfterTheJump(ahead time.Duration) {
 	s, sent := w.refused(), w.start.Add(jumpAt+second)
 	s.WorkKind, s.ExecutionAt, s.Tries[0].Sent, s.Tries[0].Answered = "SCHEDULED_ON_TIME", w.start.Add(jumpAt+ahead), sent, sent
 }
 
-// Without rows, Judge uses the clock's moves that the simulator saw during the run.
 func TestMovesSeenDuringRun(t *testing.T) {
 	t.Parallel()
 	w := soundWorld().clockJumps().without(Rows, rowFacts...)
@@ -159,7 +157,6 @@ func TestMovesSeenDuringRun(t *testing.T) {
 	require.Empty(t, w.violated(t))
 }
 
-// runOf sets the schedule and the due time of a job.
 func (w *world) runOf(schedule string, job int, due time.Time) {
 	for _, kind := range []history.Kind{storedJob, history.ListedJob} {
 		shown := w.find(kind, job).Shown
@@ -167,7 +164,6 @@ func (w *world) runOf(schedule string, job int, due time.Time) {
 	}
 }
 
-// scheduled adds a schedule that created the job. The schedule is due once, `due` after the job's creation.
 func (w *world) scheduled(job int, due time.Duration) {
 	at := w.find(storedJob, job).Shown.CreatedAt.Add(due)
 	w.runOf("schedule-1", job, at)

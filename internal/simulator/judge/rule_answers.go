@@ -17,17 +17,17 @@ type observation struct {
 	attempt  int       // 0: unknown
 	updated  time.Time // by the service's clock; zero: unknown
 	replay   bool      // response to a repeated request
-	first    int       // indexes of the first and last matching step; set by match
+	first    int       // first and last: indexes of steps that the response can show; set by match
 	last     int
 }
 
-// longestRequest limits the duration of a request with an unknown start.
+// A request with an unknown start is assumed to have taken at most this long.
 const longestRequest = 30 * time.Second
 
 func (o *observation) asked() time.Time { return cmp.Or(o.sent, o.at.Add(-longestRequest)) }
 
-// checkOrder checks that each response shows a state that the job had between request and response. A later request must not see an
-// older state than an earlier response.
+// checkOrder checks that each response shows a state that the job had between request and response. A request that is sent after a
+// response must not return an older state.
 func (c *checker) checkOrder() {
 	if !c.logComplete || len(c.steps) == 0 {
 		return
@@ -50,7 +50,7 @@ func (c *checker) checkOrder() {
 	}
 }
 
-// match sets first and last to the steps of the log that the observation can show.
+// match reports whether the job had the observed state at that time. It sets first and last.
 func (c *checker) match(o *observation) bool {
 	found := false
 	for i, step := range c.steps {
@@ -61,7 +61,7 @@ func (c *checker) match(o *observation) bool {
 			continue // the step had not happened yet
 		}
 		if i+1 < len(c.steps) && !o.replay && c.happenedBefore(c.steps[i+1], o.asked()) {
-			continue // the next step had already happened when the request was sent
+			continue // the state had already ended when the request was sent
 		}
 		if !found {
 			o.first, found = i, true
@@ -71,8 +71,8 @@ func (c *checker) match(o *observation) bool {
 	return found
 }
 
-// happenedBefore reports whether the step had happened when the simulator's clock showed `at`. After a move of the clock, timestamps
-// are unreliable. Then only a delivery or the stream proves that the step happened.
+// happenedBefore reports whether the step had happened when the simulator's clock showed `at`. After a move of the clock, only a received
+// event proves that the step had happened.
 func (c *checker) happenedBefore(step history.Event, at time.Time) bool {
 	if real, known := c.run.moves().Since(step.At); known {
 		return real.Before(at.Add(-clockSlack))
@@ -118,7 +118,7 @@ func isRefusal(status int) bool {
 	return status >= 400 && status < 500 && status != http.StatusTooManyRequests
 }
 
-// checkRefusals checks that valid requests are refused only temporarily, and invalid requests are always refused.
+// checkRefusals checks that valid requests are not refused permanently, and that invalid requests are never accepted.
 func (c *checker) checkRefusals(s *history.Submission) {
 	for _, t := range s.Tries {
 		c.checkReceipt(s, t)
@@ -133,13 +133,13 @@ func (c *checker) checkRefusals(s *history.Submission) {
 	}
 }
 
-// valid reports whether the request was valid and its execution_at was in the future by the service's clock.
+// valid reports whether the service must accept the request: the work kind is valid, and execution_at was still in the future.
 func (c *checker) valid(s *history.Submission, t history.Answer) bool {
 	ahead := func(at time.Time) bool { return s.ExecutionAt.IsZero() || s.ExecutionAt.After(c.run.latest(at)) }
 	return s.WorkKind != payloadInvalid && ahead(t.Sent) && ahead(t.Answered)
 }
 
-// checkTries checks that all attempts of a ticket show the same job with the same creation time.
+// checkTries checks that all responses to a submission show the same job and creation time.
 func (c *checker) checkTries() {
 	for _, f := range c.byKind[history.Submitted] {
 		if f.Submission == nil {
@@ -169,8 +169,7 @@ func (c *checker) madeAt(at time.Time) bool {
 	return at.IsZero() || made.IsZero() || at.Equal(made)
 }
 
-// checkActions checks that a job has ended once a cancel request has returned, that a retry is refused only if no attempt may
-// follow, and that no job is canceled without a request.
+// checkActions checks the responses to cancel and retry requests, and that no job is canceled without a request.
 func (c *checker) checkActions() {
 	j, asked := c.job, false
 	for _, f := range c.byKind[history.Acted] {
@@ -196,8 +195,7 @@ func (c *checker) checkActions() {
 	c.must(j == nil || j.State != canceled || asked || c.submission == nil, answered, "the job is CANCELED, but no cancel request was sent")
 }
 
-// mayRefuseRetry reports whether the service may refuse a retry: the failures are not retryable, or the job had succeeded, was canceled,
-// or had no attempts left.
+// A retry may be refused if the job succeeded, was canceled, has no attempts left, or had an internal error.
 func (c *checker) mayRefuseRetry(f *history.Fact) bool {
 	if !c.logComplete || c.job == nil {
 		return true

@@ -62,8 +62,8 @@ func (c *checker) checkTasks() {
 	}
 }
 
-// checkEarly checks that nothing begins before execution_at. If the clock jumped over execution_at or ran at another rate, the job
-// must be queued with exactly execution_at as the time. All times are service times.
+// checkEarly checks that nothing begins before execution_at. If the clock jumped over execution_at or ran at another rate, job.queued must
+// have execution_at as its time. All times are service times.
 func (c *checker) checkEarly() {
 	due := time.Time{}
 	if c.submission != nil {
@@ -100,8 +100,8 @@ func (c *checker) checkEarly() {
 	}
 }
 
-// checkDurations checks that a report's duration is the time from start to end. An attempt that ended as planned must have taken at
-// least as long as its work.
+// checkDurations checks that a report's duration is the time from start to end. An attempt that ended as its work kind says must have
+// taken at least the duration of the work.
 func (c *checker) checkDurations() {
 	for _, n := range c.attempts {
 		r := c.reports[n]
@@ -117,7 +117,7 @@ func (c *checker) checkDurations() {
 	}
 }
 
-// leastDuration returns the shortest time of the work, allowing for clock corrections; 0: unknown.
+// leastDuration returns the minimum duration of an attempt, minus 1 % and 5 ms for clock corrections; 0: unknown.
 func (c *checker) leastDuration() time.Duration {
 	if c.run.TimeScale == nil {
 		return 0
@@ -145,9 +145,9 @@ const (
 
 // workKind says how an attempt ends without faults (section 6).
 type workKind struct {
-	duration time.Duration // before the time scale applies; 0: depends on the service's settings
+	duration time.Duration // to be multiplied by TimeScale; 0: depends on the service's settings
 	result   int           // bytes of the result of a success
-	fails    int           // number of first attempts that fail
+	fails    int           // attempts 1 to `fails` fail
 	code     string        // failure code
 }
 
@@ -180,8 +180,8 @@ var catalogue = map[string]workKind{
 	"PAYLOAD_SMALL": succeeds(2_000, 1), "PAYLOAD_MEDIUM": succeeds(2_000, 16), "PAYLOAD_LARGE": succeeds(2_000, 256),
 }
 
-// checkCatalogue checks that an attempt ends as its work kind says, unless it was canceled, lost its worker or hit the execution limit.
-// A result has the catalogue's size.
+// checkCatalogue checks that attempts end as the catalogue says. Exceptions are canceled, lost and timed-out attempts. A result has the
+// catalogue's size.
 func (c *checker) checkCatalogue() {
 	kind, known := catalogue[c.kind]
 	if !known {
@@ -211,9 +211,9 @@ func (c *checker) mayFail(kind workKind, r *history.Report) bool {
 	switch {
 	case r.Failure == codeWorkerLost:
 		return c.run.Killed || c.run.Chaos
-	case r.Failure == codeTimeout && kind.code != codeTimeout: // a busy machine may exceed the catalogue's time
+	case r.Failure == codeTimeout && kind.code != codeTimeout: // on a busy machine, an attempt may reach the execution limit
 		least := c.run.limit()
-		if least == 0 { // the limit is unknown: it may be as short as the work
+		if least == 0 { // the limit is unknown, but not shorter than the work
 			least = c.leastDuration()
 		}
 		return time.Duration(r.DurationMS)*time.Millisecond >= least-time.Millisecond

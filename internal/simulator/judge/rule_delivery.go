@@ -64,14 +64,14 @@ func (c *checker) checkShownDeliveries() {
 	c.must(len(shown) == len(stored), answered, "the API shows %d deliveries of the job, but %d are stored", len(shown), len(stored))
 	for _, f := range shown {
 		d, s := f.Delivery, stored[f.Delivery.ID]
-		moved := d.State == "PENDING" // a pending delivery may have ended since
+		moved := d.State == "PENDING" // the delivery may have ended between the two reads
 		same := s != nil && d.EventID == s.EventID && d.Seq == s.Seq && d.Webhook == s.Webhook &&
 			(moved || d.State == s.State && d.Attempts == s.Attempts)
 		c.must(same, answered, "the API shows delivery %s differently than it is stored", d.ID)
 	}
 }
 
-// knownDeliveries returns the job's stored deliveries or, if the rows were not read, the API's. It also reports whether it has them.
+// knownDeliveries returns the job's deliveries: from the rows, or otherwise from the API. It returns false if neither source was read.
 func (c *checker) knownDeliveries() ([]*history.Fact, bool) {
 	if c.run.complete(Rows) {
 		return c.byKind[history.StoredDeliver], true
@@ -110,7 +110,8 @@ func (c *checker) checkDelivery(f *history.Fact) {
 
 func isSuccess(status int) bool { return status >= 200 && status < 300 }
 
-// mayHaveFailed reports whether all attempts were made, or the receiver or its webhook is gone.
+// mayHaveFailed reports whether a delivery may be FAILED: all attempts were made, the receiver returned 410, or the webhook was disabled
+// or deleted.
 func (c *checker) mayHaveFailed(f *history.Fact, gone bool) bool {
 	d, tries := f.Delivery, c.run.DeliveryTries
 	switch {
@@ -151,8 +152,8 @@ func (c *checker) checkReceived() {
 	}
 }
 
-// checkDeliveryLogs checks that the API shows the attempts that the receiver saw. A dying process may send an attempt without
-// recording it, so runs with such faults are skipped.
+// checkDeliveryLogs checks that the API shows the attempts that the receiver saw. A process that is killed may not record its last
+// attempt. So runs with faults are not checked.
 func (c *checker) checkDeliveryLogs() {
 	for _, f := range c.byKind[history.APIDelivery] {
 		if f.Delivery.HasLog && !c.run.Chaos && !c.run.Killed {
@@ -171,7 +172,7 @@ func (c *checker) checkDeliveryLog(d *history.Delivery) {
 			seen = append(seen, f.Delivery)
 		}
 	}
-	settled, lost := d.State != "PENDING", 0 // lost counts attempts without a response; the receiver may not have seen them
+	settled, lost := d.State != "PENDING", 0 // lost: attempts without a response, which may not have reached the receiver
 	must(!settled || (d.Error != "") == (d.State == "FAILED"), "it is %s, but has last_error %q", d.State, d.Error)
 	must(settled != d.SettledAt.IsZero() && settled == d.Next.IsZero(), "it is %s, but has settled_at %s and next_attempt_at %s",
 		d.State, clock(d.SettledAt), clock(d.Next))
@@ -184,7 +185,7 @@ func (c *checker) checkDeliveryLog(d *history.Delivery) {
 		"the service counts %d tries, but the receiver saw %d", d.Attempts, len(seen))
 	accepted := slices.IndexFunc(seen, func(s *history.Delivery) bool { return isSuccess(s.Status) })
 	must(accepted < 0 || accepted == len(seen)-1, "it was sent again after the receiver had accepted it")
-	if accepted >= 0 && !d.SettledAt.IsZero() && len(c.run.moves()) == 0 { // a moved clock may have stood still
+	if accepted >= 0 && !d.SettledAt.IsZero() && len(c.run.moves()) == 0 { // only without moves: a frozen clock shows too short a time
 		took := d.SettledAt.Sub(d.CreatedAt)
 		must(took >= seen[accepted].After, "it was settled %s after its event, before the receiver responded", took)
 	}

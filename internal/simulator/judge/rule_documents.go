@@ -22,7 +22,7 @@ func (c *checker) checkReceipt(s *history.Submission, t history.Answer) {
 	}
 }
 
-// checkPolls checks that polls of the owner show the submitted values, and members that fit the work kind and the state.
+// checkPolls checks that the owner's polls show the submitted values. Other members must agree with the work kind and the state.
 func (c *checker) checkPolls() {
 	for _, f := range c.byKind[history.Looked] {
 		if f.Shown != nil && f.Tenant == c.tenant {
@@ -79,8 +79,7 @@ func deref[T any](p *T) (v T) {
 	return v
 }
 
-// checkFailureDocument checks that a failed job has a document of its failure, with the failure code of its report. Other jobs
-// have none.
+// checkFailureDocument checks that failed jobs, and no others, have the member `failure` with the code in the report.
 func (c *checker) checkFailureDocument(shown *history.Job) {
 	d := shown.Failure
 	if shown.State != failed || d == nil {
@@ -125,7 +124,7 @@ func (c *checker) checkAPIReports() {
 
 // checkAPIEvents checks that a report has the events of the log up to the end of its attempt.
 func (c *checker) checkAPIEvents(r *history.Report) {
-	var was history.Event // the previous event; Next is the job's state after it, even if it changed no state
+	var was history.Event // At is the time of the previous event, Next the job's state after it
 	var start, end time.Time
 	attempt := 1
 	for i, e := range r.Events {
@@ -163,7 +162,7 @@ func sameEvent(a, b history.Event) bool {
 	return at && a == b
 }
 
-// expectedOutcome is the outcome of the first attempt.
+// expectedOutcome returns the planned final state of the first attempt.
 func expectedOutcome(kind string) string {
 	switch {
 	case catalogue[kind].fails > 0:
@@ -192,8 +191,9 @@ func (c *checker) wrongScenario(shown history.Scenario) string {
 	return ""
 }
 
-// checkStream checks that a completely read stream has each event of the job's log once, in order. In any other stream it only
-// looks for duplicates. On a stream, the event that ends an attempt has no seq. It gets the seq that is expected next.
+// checkStream checks that a completely read stream has each event of the job's log once, in order. If the stream was read only partly, it
+// only looks for repeated events. On a stream, the event that ends an attempt has no seq. The check assumes that this event has the next
+// seq.
 func (c *checker) checkStream() {
 	if c.tenant < 0 || !c.run.Streamed {
 		return

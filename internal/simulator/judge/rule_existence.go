@@ -52,7 +52,7 @@ func (c *checker) checkExistence() {
 	}
 }
 
-// checkKey checks that all tries of a ticket used one key, so that they created one job, and that the key is stored.
+// checkKey checks that at most one try of a submission created the job, and that the idempotency key is stored.
 func (c *checker) checkKey() {
 	if c.submission == nil {
 		return
@@ -70,7 +70,7 @@ func (c *checker) checkKey() {
 	}
 }
 
-// sameTime compares times in microseconds, the service's precision.
+// sameTime compares times truncated or rounded to microseconds, the service's precision.
 func sameTime(a, b time.Time) bool {
 	return a.Truncate(time.Microsecond).Equal(b.Truncate(time.Microsecond)) || a.Round(time.Microsecond).Equal(b.Round(time.Microsecond))
 }
@@ -126,7 +126,7 @@ func (c *checker) checkOwners() {
 	}
 }
 
-// checkOutsiders checks that another tenant's request gets the response for a missing job, never the one for a deleted job (410).
+// checkOutsiders checks that a request of another tenant gets 404, even if the job was deleted.
 func (c *checker) checkOutsiders() {
 	for _, f := range c.byKind[history.Intruded] {
 		a := f.Action
@@ -148,7 +148,7 @@ func TicketOf(run, correlation string) (ticket int64, ok bool) {
 	return n, err == nil && n > 0 && strconv.FormatInt(n, 10) == number
 }
 
-// across holds what is compared across jobs: the flags of each ticket, and the schedules by id.
+// across has the data for checks that need several jobs: the flags of each ticket, and the schedules by id.
 type across struct {
 	mu        sync.Mutex
 	tickets   []byte
@@ -165,7 +165,7 @@ const (
 func (a *across) mark(ticket int64, flags byte) (before byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if ticket >= 1 && ticket < int64(len(a.tickets)) { // checkExistence reports tickets that do not exist
+	if ticket >= 1 && ticket < int64(len(a.tickets)) { // other tickets do not exist; checkExistence reports them
 		before = a.tickets[ticket]
 		a.tickets[ticket] |= flags
 	}
@@ -206,7 +206,7 @@ func (c *checker) checkTicket() {
 	c.must(known&(ticketAccepted|ticketOpen) > 0 || known&ticketSent == 0, accepted, "submission %d was refused, but its job exists", ticket)
 }
 
-// scheduleRuns counts the jobs of a schedule by due time, in Unix microseconds.
+// scheduleRuns counts the jobs of a schedule by due time. The keys of jobs are Unix times in microseconds.
 type scheduleRuns struct {
 	history.Schedule
 	tenant int
@@ -245,13 +245,13 @@ func (c *checker) checkRun() {
 		"the job is for the due time %s, but was created earlier, at %s", clock(due), clock(c.job.CreatedAt))
 }
 
-// checkSchedules checks that each due time has one job. All due times have passed: the simulator waits for its schedules to end unless
-// it is interrupted.
+// checkSchedules checks that each due time has one job. Unless it is interrupted, the simulator waits until its schedules have ended, so
+// all due times have passed.
 func (c *checker) checkSchedules() {
 	if !c.run.complete(Rows) && !c.run.complete(Lists) {
 		return
 	}
-	c.looked[scheduled]++ // a run without schedules counts as checked
+	c.looked[scheduled]++ // so that a run without schedules is not reported as not checked
 	for id, s := range c.run.across.schedules {
 		c.must(s.others == 0, scheduled, "schedule %s has %d jobs outside its due times, although no extra run was requested", id, s.others)
 		for due := s.CreatedAt.Add(s.Interval); !due.After(s.EndAt); due = due.Add(s.Interval) {

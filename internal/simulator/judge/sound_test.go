@@ -70,7 +70,7 @@ func TestSoundVariantsPass(t *testing.T) {
 		"a worker lost early": func(w *world) {
 			w.run.Killed = true
 			failedWith(othersJob, codeWorkerLost)(w)
-			w.run.TimeScale = new(10.0) // makes the work of other jobs look too short, so they are dropped below
+			w.run.TimeScale = new(10.0) // makes other jobs look too short, so they are dropped below
 			w.dropAll(not(about(othersJob)))
 		},
 	}

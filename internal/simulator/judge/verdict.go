@@ -24,7 +24,7 @@ type Verdict struct {
 	Facts   int64 `json:"facts"`
 
 	Invariants     []Result    `json:"invariants"`
-	Violations     []Violation `json:"violations"` // the first ones of each invariant
+	Violations     []Violation `json:"violations"` // at most 100 for each invariant
 	ViolationCount int64       `json:"violation_count"`
 }
 
@@ -126,7 +126,7 @@ type Violation struct {
 	What      string   `json:"what"`
 	Job       string   `json:"job,omitempty"`     // "" if it is not about a job
 	Ticket    int64    `json:"ticket,omitempty"`  // 0 if unknown
-	History   []string `json:"history,omitempty"` // a line for each fact about the job, in order; nil if there are too many violations
+	History   []string `json:"history,omitempty"` // a line for each fact about the job, in order; only for an invariant's first violations
 }
 
 // String returns the headline and then the history, one fact per line.
@@ -150,7 +150,6 @@ func (v Violation) Headline() string {
 	return text
 }
 
-// lines returns a line for each fact, ordered by time and without secrets.
 func lines(facts []history.Fact) (all []string) {
 	facts = slices.Clone(facts)
 	for i := range facts {

@@ -102,7 +102,7 @@ func (e *Engine) openStreams(ctx, streams context.Context) error {
 	for _, a := range e.accounts {
 		for n := range e.o.Scenario.Readers.Streams {
 			if n > 0 {
-				e.background.Go(func() { e.idle(streams, a, 0) })
+				e.background.Go(func() { e.readSlowly(streams, a, 0) })
 				continue
 			}
 			connected := make(chan struct{})
@@ -110,7 +110,7 @@ func (e *Engine) openStreams(ctx, streams context.Context) error {
 			e.background.Go(func() { e.watch(streams, a, func() { close(connected) }) })
 		}
 		for range e.o.Scenario.Readers.Slow {
-			e.background.Go(func() { e.idle(streams, a, e.o.Scenario.Readers.SlowPause) })
+			e.background.Go(func() { e.readSlowly(streams, a, e.o.Scenario.Readers.SlowPause) })
 		}
 	}
 	for _, connected := range first {
@@ -133,8 +133,8 @@ func (e *Engine) Close() {
 
 const userAgent = "forgerun-simulator"
 
-// Connect checks once that the service accepts the key, by reading a job that does not exist. Without a key it checks that a client
-// may register. The error is one sentence with a hint.
+// Connect checks that the service can be used. With a key, it reads a job that does not exist. Without a key, it registers a client. The
+// error is one sentence with a hint.
 func Connect(ctx context.Context, address, key string) error {
 	c, err := client.New(client.Config{URL: address, Key: key, UserAgent: userAgent, MaxTries: 1})
 	if err != nil {

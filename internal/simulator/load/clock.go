@@ -23,8 +23,7 @@ type serviceClock struct {
 	moves history.Moves // observed moves
 }
 
-// followClock checks whether the service has a movable clock, and then polls it until background ends. The latest reading stays
-// valid if a poll fails.
+// followClock polls the clock of a test bed until the context `background` ends. A failed poll is ignored.
 func (e *Engine) followClock(ctx, background context.Context) error {
 	movable, err := e.lookAtClock(ctx)
 	if movable {
@@ -56,7 +55,7 @@ func (e *Engine) lookAtClock(ctx context.Context) (movable bool, err error) {
 	return true, nil
 }
 
-// An unexpected reading of the clock counts as a move. took is the duration of the reading.
+// apply records a reading as a move if it differs from the time that the known moves predict. took is the duration of the reading.
 func (c *serviceClock) apply(m history.Move, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

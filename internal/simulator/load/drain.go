@@ -20,8 +20,8 @@ const (
 	described = 5 // number of unfinished jobs that Drain describes
 )
 
-// Drain waits until all accepted jobs have ended, except those scheduled for later, and then for their deliveries. Each wait takes
-// at most the scenario's drain time. It returns the number of unfinished jobs, and descriptions of the first ones.
+// Drain waits until the accepted jobs have ended, except jobs scheduled for later. Then it waits for their deliveries. Each wait takes at
+// most the scenario's drain time. It returns the number of unfinished jobs, descriptions of some, and the number of pending deliveries.
 func (e *Engine) Drain(ctx context.Context) (unfinished int, which []string, pending int64) {
 	limit := time.Now().Add(e.o.Scenario.Drain)
 	for len(e.jobs.waiting(e.serviceTime(limit))) > 0 && time.Now().Before(limit) {
@@ -87,8 +87,8 @@ func (e *Engine) addCallback(t *ticket) {
 	}
 }
 
-// pending returns the number of pending deliveries. If Options.Pending is nil or fails, it returns the number of webhooks and jobs
-// with a pending or unreadable delivery. Without a receiver, it returns -1.
+// pending returns the number of pending deliveries. If Options.Pending is nil or fails, it counts webhooks and jobs that have a pending or
+// unreadable delivery. Without a receiver, it returns -1.
 func (e *Engine) pending(ctx context.Context) int64 {
 	if e.o.Receiver == nil {
 		return -1

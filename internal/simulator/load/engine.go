@@ -1,5 +1,5 @@
-// Package load drives a scenario against a running service. It sends the planned requests on time, performs the client's actions
-// (cancels, retries, duplicates), watches the jobs, and records observations. It does not judge them.
+// Package load drives a scenario against a running service. It sends the planned requests, follows the jobs, and records what it observes.
+// Package judge judges the observations.
 package load
 
 import (
@@ -30,8 +30,8 @@ type Options struct {
 	Recorder *report.Recorder
 	Receiver *receiver.Receiver                   // gets the webhooks; nil if the scenario has none
 	Pending  func(context.Context) (int64, error) // counts pending deliveries without asking each webhook; may be nil
-	// Recheck is the delay before a canceled job is canceled again and polled. The delay begins at the cancel, or at execution_at if
-	// that is less than a minute later. 0: never.
+	// After the delay Recheck, a canceled job is canceled a second time and polled. 0: never. The delay counts from the cancel, or from an
+	// execution_at within the next minute.
 	Recheck time.Duration
 }
 
@@ -49,7 +49,7 @@ type Engine struct {
 	plan      *scenario.Plan
 	mu        sync.Mutex
 	callbacks []*ticket          // tickets of the first jobs with a callback
-	schedules []*client.Schedule // the same number for each account, in the order of accounts
+	schedules []*client.Schedule // equally many for each account, in the order of accounts
 	jobs      *jobs
 	clock     serviceClock
 	timeout   time.Duration
@@ -70,13 +70,13 @@ func New(o Options) *Engine {
 
 func (e *Engine) watched() bool { return e.o.Scenario.Readers.Streams > 0 }
 
-// Late returns the delay of the last request that an open loop sent: its send time minus its planned time.
+// Late returns how much later than planned the latest request of an open loop was sent.
 func (e *Engine) Late() time.Duration { return time.Duration(e.late.Load()) }
 
 // Tickets returns the number of submissions that the plan has produced so far.
 func (e *Engine) Tickets() int64 { return e.plan.Tickets() }
 
-// Run sends the planned requests. It returns when the last submission is answered or given up and all client actions are done.
+// Run sends the planned requests. It returns when all submissions have a response or were given up, and all other requests are done.
 func (e *Engine) Run(ctx context.Context) error {
 	if !e.watched() {
 		asking, done := context.WithCancel(ctx)

@@ -19,12 +19,11 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// script holds the responses to the first submissions, in order; "0" drops the response. Later submissions are accepted.
+// script has the responses to the first submissions, in order. "0" drops the response. Later submissions are accepted.
 type script []string
 
 const succeeded = `"state":"SUCCEEDED","attempt":1`
 
-// serve starts a fake service that shows every job with the given members. keys returns the idempotency keys in order.
 func serve(t *testing.T, job string, s script, before func()) (url string, keys func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -91,7 +90,7 @@ func start(t *testing.T, url, text string) (e *Engine, recorder *report.Recorder
 	require.NoError(t, err)
 	s.Readers.Streams, facts, recorder = 0, &memory{}, report.NewRecorder(time.Now())
 	e = New(Options{URL: url, Run: "run", Scenario: s, History: facts, Recorder: recorder})
-	e.timeout = time.Hour // no request times out
+	e.timeout = time.Hour
 	require.NoError(t, e.Prepare(t.Context()))
 	return e, recorder, facts
 }
@@ -187,7 +186,6 @@ func TestSubmissions(t *testing.T) {
 	}
 }
 
-// Other tenants request two percent of the jobs with each kind of request, and the responses are recorded.
 func TestOtherTenantsRequestJobs(t *testing.T) {
 	t.Parallel()
 	url, _ := serve(t, succeeded, nil, nil)
@@ -220,7 +218,6 @@ func TestLatenciesIncludeStalls(t *testing.T) {
 	require.Greater(t, latency.P50, 300*time.Millisecond, "half of the requests were due in the first half of the stall")
 }
 
-// The fake service responds only after the test.
 func TestInterruptedRunEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	asked, over := make(chan struct{}, 1000), make(chan struct{})
@@ -252,7 +249,6 @@ func TestDrainListsUnfinishedJobs(t *testing.T) {
 	require.Equal(t, "job-"+keys()[0]+" (QUEUED, attempt 1, waiting: NO_WORKERS)", which[0])
 }
 
-// A submission may be refused if its execution_at passes while it is repeated.
 func TestRefusedBecauseItsTimeHasPassed(t *testing.T) {
 	t.Parallel()
 	due := time.Now()

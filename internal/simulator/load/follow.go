@@ -11,12 +11,11 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// If execution_at is after the end of the drain, the job is followed only for farPatience after its planned cancel. The run does
-// not wait for the end of such a job.
+// If execution_at is later than the end of the drain, follow ends farPatience after the planned cancel.
 const farPatience = 10 * time.Second
 
-// follow polls, cancels and retries an accepted job as planned. It gives up after the drain time, counted from execution_at if the
-// job has one. See also farPatience.
+// follow sends the planned polls, cancels and retries for an accepted job. It stops at the scenario's drain time after the submission, or
+// after execution_at. See also farPatience.
 func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 	defer e.jobs.release(t.job)
 	limit := e.o.Scenario.Drain
@@ -50,7 +49,7 @@ func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 	if end == client.Canceled && e.o.Recheck > 0 {
 		e.cancelAgain(ctx, t)
 	}
-	if in.Polled && end != "" { // a stream may have been faster than the polls
+	if in.Polled && end != "" { // the stream may have shown the end first: poll once more
 		etag := ""
 		e.lookAt(ctx, t.job, t.number, t.tenant, &etag)
 	}
@@ -66,7 +65,7 @@ func (e *Engine) cancelAgain(ctx context.Context, t *ticket) {
 	}
 }
 
-// await returns "" if the context ends first.
+// await waits for a wanted state and returns it, or "" if the context ends first.
 func (e *Engine) await(ctx context.Context, t *ticket, wanted func(state string) bool) string {
 	for {
 		state, _, changed := e.jobs.look(t.job)
@@ -94,8 +93,8 @@ func (e *Engine) retry(ctx context.Context, t *ticket) bool {
 	return a != nil && a.Attempt > before
 }
 
-// act sends a cancel or a retry until it gets a response. If the response to a retry is lost, repeating the retry may start an
-// additional attempt. All requests are recorded.
+// act sends a cancel or a retry until it gets a response. A retry is also sent again if its response was lost, which may start a second
+// attempt. All requests are recorded.
 func (e *Engine) act(
 	ctx context.Context, t *ticket, verb string, do func(context.Context, string, ...client.Option) (*client.Changed, error),
 ) (changed *client.Changed) {

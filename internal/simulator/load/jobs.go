@@ -19,10 +19,9 @@ var rank = map[string]int{
 
 func isFinal(state string) bool { return rank[state] == rank[client.Succeeded] }
 
-// jobs holds the jobs for which updates are expected. Other jobs are dropped to limit memory.
+// jobs has the jobs that may still change. Ended jobs are deleted, to limit memory.
 type jobs struct {
-	// streamed keeps a job until the stream shows its end, even if a poll or a cancel response was faster. Otherwise the event
-	// would look like a new job.
+	// If streamed is set, a job is deleted only after the stream has shown its end. A later stream event would add a deleted job again.
 	streamed bool
 	moved    func(from, to string)
 	ended    func(*job) // called when no more updates are expected
@@ -31,7 +30,7 @@ type jobs struct {
 	byID map[string]*job
 }
 
-// A job has no ticket if an event arrived before the submission's response.
+// ticket is 0 until the response to the submission arrives. A stream event may arrive earlier.
 type job struct {
 	id       string
 	ticket   int64
@@ -53,7 +52,8 @@ func newJobs(streamed bool, moved func(from, to string), ended func(*job)) *jobs
 	return &jobs{streamed: streamed, moved: moved, ended: ended, byID: map[string]*job{}}
 }
 
-// withJob drops the job after fn if no more updates are expected. It creates an unknown job only if create is set.
+// withJob calls fn with the job, under the lock. It deletes the job if no more updates are expected. If `create` is true, it adds a
+// missing job first.
 func (js *jobs) withJob(id string, create bool, fn func(*job)) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -74,7 +74,7 @@ func (js *jobs) withJob(id string, create bool, fn func(*job)) {
 
 func (js *jobs) over(j *job) bool { return j.finished && (j.streamed || !js.streamed) }
 
-// accepted adds an accepted job, and calls fill to set its ticket. hold keeps the job until release.
+// accepted adds an accepted job, and calls fill to set its ticket. If `hold` is true, the job stays until release.
 func (js *jobs) accepted(id, state string, hold bool, fill func(*job)) {
 	js.withJob(id, true, func(j *job) {
 		fill(j)
@@ -93,12 +93,12 @@ type update struct {
 	state   string
 	attempt int
 	at      time.Time
-	// For a failure: the service retries it if the job has auto_retry.
+	// For a failed attempt: the service starts another one if the job has auto_retry.
 	retryable bool
 	streamed  bool
 }
 
-// apply adds an unknown job only for an update from a stream: a late response may be about a job that was already dropped.
+// apply applies an update to a job. Only a stream update adds a missing job, because a response may be about a deleted job.
 func (js *jobs) apply(id string, n update) {
 	js.withJob(id, n.streamed, func(j *job) { js.update(j, n) })
 }
@@ -118,7 +118,7 @@ func (js *jobs) update(j *job, n update) {
 		return
 	}
 	if n.attempt > j.attempt && !n.streamed {
-		j.streamed = false // it was about the previous attempt
+		j.streamed = false // the stream has shown only the end of the previous attempt
 	}
 	js.moved(j.state, n.state)
 	j.state, j.attempt, j.last = n.state, n.attempt, n.at
@@ -129,7 +129,7 @@ func (js *jobs) update(j *job, n update) {
 	}
 }
 
-// look returns the job's state and attempt, and a channel that is closed at its next update. The job must be held.
+// look returns the job's state and attempt, and a channel that is closed at its next update. The job must be held (see accepted).
 func (js *jobs) look(id string) (state string, attempt int, changed <-chan struct{}) {
 	js.withJob(id, true, func(j *job) {
 		if j.changed == nil {
@@ -140,8 +140,8 @@ func (js *jobs) look(id string) (state string, attempt int, changed <-chan struc
 	return state, attempt, changed
 }
 
-// silent returns at most `limit` unfinished jobs without an update for the given time. The call counts as an update, so the next
-// call picks other jobs.
+// silent returns at most `limit` unfinished jobs without an update or poll for the time `quiet`. It marks them as polled, so the next call
+// returns other jobs.
 func (js *jobs) silent(quiet time.Duration, limit int) (list []job) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -238,8 +238,8 @@ func (e *Engine) logged(m client.Message, f *history.Fact) error {
 	return err
 }
 
-// idle reads a stream slowly and drops the messages, like a hanging client.
-func (e *Engine) idle(ctx context.Context, a history.Account, pause time.Duration) {
+// readSlowly reads a stream with pauses and ignores the events, as a slow client does.
+func (e *Engine) readSlowly(ctx context.Context, a history.Account, pause time.Duration) {
 	for ctx.Err() == nil {
 		for _, err := range a.Client.Stream(ctx, client.StreamOptions{}) {
 			if err != nil || Sleep(ctx, pause) != nil {

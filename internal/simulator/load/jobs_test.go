@@ -56,7 +56,6 @@ func shows(attempt int, state string) step {
 	}
 }
 
-// A job counts in one state at a time. It is dropped once the stream has shown its end and nothing holds it.
 func TestJobLifecycle(t *testing.T) {
 	t.Parallel()
 	const (

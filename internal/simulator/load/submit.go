@@ -42,7 +42,7 @@ type ticket struct {
 	job  string // "" until it is accepted
 }
 
-// ticketsOf makes a ticket for each item of a batch, and for each copy that has a key of its own.
+// ticketsOf makes one ticket for each item of a batch. A duplicate with its own idempotency key also gets one.
 func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 	list := make([]*ticket, in.Tickets)
 	params := params(in.Work.ParamsBytes)
@@ -70,7 +70,7 @@ func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 		if in.Work.Callback != "" && e.o.Receiver != nil {
 			t.request.Callback = e.o.Receiver.URL(in.Tenant, in.Work.Callback)
 		}
-		key := e.o.Run + "." + in.Key // another run may have the same seed, and so the same keys
+		key := e.o.Run + "." + in.Key // runs with the same seed have the same in.Key
 		if in.Work.Batch == 0 && i > 0 {
 			key = e.o.Run + "." + in.CopyKey(i)
 		}
@@ -139,7 +139,7 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 		if err != nil {
 			a = &client.BatchReceipt{}
 		} else {
-			try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed // created_at: only the batch's is known
+			try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed // without created_at: the response has only the batch's
 		}
 		each := make([]history.Answer, len(list))
 		for i, t := range list {
@@ -158,7 +158,7 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 	})
 }
 
-// answerOf describes the response to a request that ends now with this error; nil means 200.
+// answerOf converts the error of a request that has just ended. nil becomes status 200.
 func answerOf(sent time.Time, err error) history.Answer {
 	a := history.Answer{Sent: sent.UTC(), Answered: time.Now().UTC()}
 	problem, refused := errors.AsType[*client.Problem](err)
@@ -176,8 +176,9 @@ func answerOf(sent time.Time, err error) history.Answer {
 	return a
 }
 
-// submitUntilKnown repeats a submission with the same key while the outcome is unknown. It also repeats after a temporary refusal if an
-// earlier attempt may have succeeded. send returns the answer to the request, and one answer for each ticket.
+// submitUntilKnown repeats a submission, with the same key, until it knows whether the job was created. After a try without a response, it
+// also repeats after a temporary refusal, because that try may have created the job. send returns the answer to the request, and one
+// answer for each ticket.
 func (e *Engine) submitUntilKnown(
 	ctx context.Context, intended time.Time, list []*ticket, send func(context.Context) (history.Answer, []history.Answer),
 ) {
@@ -241,8 +242,8 @@ func (e *Engine) class(t *ticket, a history.Answer) string {
 	}
 }
 
-// mustRefuse reports whether the service must refuse the ticket. That is so if its work kind is invalid on purpose, or if
-// execution_at may have passed during retries or because the clock was moved.
+// mustRefuse reports whether a refusal of the submission is right: the work kind is invalid on purpose, or execution_at may have passed
+// before the response.
 func (e *Engine) mustRefuse(t *ticket, a history.Answer) bool {
 	due := t.fact.ExecutionAt
 	return t.fact.WorkKind == "PAYLOAD_INVALID" || !due.IsZero() && (len(e.ClockMoves()) > 0 || a.Answered.After(due))
@@ -274,7 +275,7 @@ func params(bytes int) json.RawMessage {
 	return json.RawMessage(`{"filler":"` + strings.Repeat("x", max(bytes-len(`{"filler":""}`), 0)) + `"}`)
 }
 
-// Sleep waits for d or for the end of ctx, and then returns ctx's cause. It returns at once if d is not positive.
+// Sleep waits for d. If ctx ends first, it returns the cause. It returns at once if d is not positive.
 func Sleep(ctx context.Context, d time.Duration) error {
 	if ctx.Err() != nil || d <= 0 {
 		return context.Cause(ctx)

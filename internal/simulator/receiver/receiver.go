@@ -23,24 +23,24 @@ import (
 // Options configure a Receiver. Names, History and Keys are required.
 type Options struct {
 	Seed    uint64
-	Names   map[string][]Answer // answers of each tenant's receivers, by name; without answers a receiver always returns 204
+	Names   map[string][]Answer // responses of each receiver, by its name; a receiver without responses returns 204
 	History interface{ Add(history.Fact) }
 
 	Delivered func(ok bool)                              // called for each valid message; ok: answered with 2xx
 	Keys      func(id string) (ed25519.PublicKey, error) // published keys of the service
-	Proxy     func(address string) (string, error)       // maps the receiver's address to the one that the service uses; nil: the same
+	Proxy     func(address string) (string, error)       // returns the address for the service; nil: the receiver's own
 }
 
 // Receiver is an HTTP server with an address for each receiver of each tenant.
 type Receiver struct {
 	options Options
 	server  *http.Server
-	bases   map[string]string // public base URLs by the receiver's name, without a trailing slash; "": one URL for all receivers
-	closed  context.Context   // ends with Close, which ends the delays of answers
+	bases   map[string]string // public base URL of each receiver by name, without a trailing slash; the key "" means all receivers
+	closed  context.Context   // canceled by Close, so that delayed responses end
 	close   context.CancelFunc
 
 	mu       sync.Mutex
-	active   sync.WaitGroup // messages being answered; Add is called only under mu and before Close
+	active   sync.WaitGroup // messages without a response yet; Add only under mu and before Close
 	webhooks map[address]*webhook
 	tries    map[string]int // number of tries by message id
 }
@@ -64,8 +64,8 @@ const (
 	rememberedTries   = 1_000_000
 )
 
-// Listen starts a receiver at addr, which the service reaches at publicURL; "" means the address itself. With port 0, each receiver
-// has its own port, since a service may hold back all messages for a host and port where some fail.
+// Listen starts a receiver at addr. The service reaches it at publicURL or, if that is "", at addr. With port 0, each receiver has its own
+// port, because a service may delay messages to a host and port after failures.
 func Listen(addr, publicURL string, o Options) (*Receiver, error) {
 	r := &Receiver{options: o, webhooks: map[address]*webhook{}, bases: map[string]string{}, tries: map[string]int{}}
 	r.closed, r.close = context.WithCancel(context.Background())
@@ -114,8 +114,8 @@ func (r *Receiver) URL(tenant int, name string) string {
 	return base + "/" + strconv.Itoa(tenant) + "/" + url.PathEscape(name)
 }
 
-// Register calls create, which registers the receiver's address at the service. A message that arrives before the registration's
-// response waits for that response.
+// Register calls `create` to register the receiver's URL at the service. Messages that arrive before the response to the registration wait
+// for that response.
 func (r *Receiver) Register(tenant int, name string, create func(url string) (webhookID, secret string, err error)) (err error) {
 	w := &webhook{known: make(chan struct{})}
 	defer close(w.known)
@@ -126,8 +126,8 @@ func (r *Receiver) Register(tenant int, name string, create func(url string) (we
 	return err
 }
 
-// registered returns the id and secret of the webhook at an address, "" for none. It does not wait long, because a service may wait
-// for the response to its message before it responds to the registration.
+// registered returns id and secret of the webhook at an address, or "" if there is none. It waits at most registrationLimit: a service may
+// respond to the registration only after its message got a response.
 func (r *Receiver) registered(ctx context.Context, at address) (id, secret string) {
 	r.mu.Lock()
 	w := r.webhooks[at]
@@ -149,7 +149,7 @@ func (r *Receiver) count(id string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.tries) == rememberedTries {
-		clear(r.tries) // recent messages count from 1 again; this only affects the choice of answers
+		clear(r.tries) // tries are counted from 1 again, which changes only the choice of responses
 	}
 	r.tries[id]++
 	return r.tries[id]

@@ -214,7 +214,6 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestCloseEndsHeldRequests checks that Close ends held requests and records their responses before it returns.
 func TestCloseEndsHeldRequests(t *testing.T) {
 	t.Parallel()
 	var delivered atomic.Int32
@@ -233,7 +232,7 @@ func TestCloseEndsHeldRequests(t *testing.T) {
 			ended <- err
 		}()
 	}
-	// One message is recorded and held; the other is recorded when the receiver responds.
+	// One message was recorded before its response hangs. The other is recorded only with its response.
 	testkit.Eventually(t, "both are held", func() bool { return b.Held() == 2 && b.history.count() == 1 })
 	var closers sync.WaitGroup
 	for range 3 {
@@ -253,7 +252,6 @@ func TestCloseEndsHeldRequests(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
 
-// TestUnavailableKeys checks that the receiver returns 503 for a message that it cannot verify, so that the sender retries.
 func TestUnavailableKeys(t *testing.T) {
 	t.Parallel()
 	var unavailable atomic.Bool

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/receiver"
 )
 
-// A message arrives before the service has responded to the registration if an event of another job occurs meanwhile.
+// An event of another job may cause a message before the response to the registration.
 func TestMessagesBeforeTheRegistrationResponse(t *testing.T) {
 	t.Parallel()
 	b := start(t, receiver.Options{})
@@ -45,7 +45,6 @@ func TestMessagesBeforeTheRegistrationResponse(t *testing.T) {
 	require.Equal(t, "webhook-2", facts[0].Delivery.Webhook)
 }
 
-// The receiver accepts the handshake of "HTTP 1.1 Web Hooks for Event Delivery" and does not count it as a message.
 func TestReceiversAcceptHandshake(t *testing.T) {
 	t.Parallel()
 	b := start(t, receiver.Options{})

@@ -21,7 +21,7 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// The secret and the key of the only tenant. The signing code below follows the webhook documentation and shares no code with the service.
+// The signing code below follows the webhook documentation and shares no code with the service.
 const (
 	keyID      = "key-1"
 	secretText = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"
@@ -29,7 +29,6 @@ const (
 
 var privateKey = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
 
-// Empty fields of a delivery are not sent.
 type delivery struct {
 	url, signedURL string // signedURL is the URL in the signature; url if empty
 	id             string

@@ -80,8 +80,7 @@ func handshake(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// find returns the receiver that a URL names. Only the last two path segments count, since a proxy may have removed the path of
-// the public URL.
+// find returns the tenant and name in the last two path segments of a URL. A proxy may have removed other segments.
 func (r *Receiver) find(u *url.URL) (address, bool) {
 	segments := strings.Split(u.EscapedPath(), "/")
 	if len(segments) < 3 {
@@ -94,7 +93,7 @@ func (r *Receiver) find(u *url.URL) (address, bool) {
 	return address{tenant, name}, err == nil && wrong == nil && tenant >= 0 && known
 }
 
-// draw depends only on its arguments, so runs with the same seed get the same responses.
+// draw chooses a response. The choice depends only on the arguments, so runs with the same seed get the same responses.
 func draw(answers []Answer, seed uint64, subject string, try int) Answer {
 	var sum scenario.Share
 	for _, a := range answers {
@@ -113,14 +112,14 @@ func draw(answers []Answer, seed uint64, subject string, try int) Answer {
 			return a
 		}
 	}
-	return answers[len(answers)-1] // reached after a rounding error, or without shares
+	return answers[len(answers)-1] // only reached without shares, or after a rounding error
 }
 
 // respond records the response before sending it.
 func (r *Receiver) respond(w http.ResponseWriter, req *http.Request, m message, a Answer, note string) {
 	status := cmp.Or(a.Status, http.StatusNoContent)
 	if a.Hang || a.Reset {
-		status = 0 // the sender gets no response
+		status = 0
 	}
 	switch r.hold(req.Context(), a.After); {
 	case r.closed.Err() != nil:
@@ -166,10 +165,10 @@ type message struct {
 	header http.Header
 	body   []byte
 
-	// Set by verify, up to the first failed check.
+	// verify sets these fields. After a failed check, the rest stay empty.
 	webhook string // id; "" for a callback
 	event   client.WebhookMessage
-	data    client.Outcome // outcome of the job or the batch
+	data    client.Outcome // the event's data, as far as it has the members of an outcome
 }
 
 // verify returns the reason to reject the message, or "" if it is valid. An error means that the published keys were not available.
@@ -194,7 +193,7 @@ func (r *Receiver) verify(ctx context.Context, m *message) (forbidden string, er
 	case err != nil:
 		return "", fmt.Errorf("not verified: %w", err)
 	}
-	// Body and subject must name the same job or batch. The judge checks its owner.
+	// The body and the CloudEvents subject must have the same id of a job or batch. The judge checks the owner.
 	if id := m.subjectID("jobs") + m.subjectID("batches"); id != m.data.JobID {
 		return fmt.Sprintf("a message of job %s with the subject %s", orNone(m.data.JobID), orNone(m.event.Subject)), nil
 	}
@@ -229,8 +228,7 @@ func (m *message) ticket() int64 {
 	return int64(n)
 }
 
-// subject identifies the message for draw. It uses the ticket, which is the same in runs with the same seed, unlike the message's
-// id.
+// subject identifies the message for draw. The ticket is the same in each run with the same seed. The message's id is not.
 func (m *message) subject() string {
 	if n := m.ticket(); n > 0 {
 		return fmt.Sprintf("%s/%d/%s/%d", m.to.name, n, m.event.Name, m.event.Sequence)
@@ -238,7 +236,7 @@ func (m *message) subject() string {
 	return m.id()
 }
 
-// status is the receiver's response; 0: none.
+// The status 0 means that the receiver did not respond.
 func (m *message) fact(kind history.Kind, status int, note string) history.Fact {
 	e := m.event
 	scenario := history.ScenarioOf(m.data.Scenario)

@@ -62,7 +62,6 @@ var charts = []string{
 	"Webhook deliveries",
 }
 
-// The page fetches nothing and logs no error. All charts are drawn, and nothing overflows on a phone or a desktop.
 func TestPageInABrowser(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithTimeout(browser.Tab(t), 3*testkit.Patience)

@@ -24,8 +24,8 @@ import (
 	verdictreport "github.com/forgerun/forgerun/verdict/report"
 )
 
-// document is the JSON report and the data of the templates. Within a Version, members may be added, but not removed or changed in
-// meaning. Times of day are RFC 3339, durations are in milliseconds. Series have one value per step.
+// document is written as the JSON report, and the templates use it. As long as Version is the same, members are only added. Times of day
+// are RFC 3339, durations are in milliseconds. Series have one value per step.
 type document struct {
 	Version  int     `json:"version"` // 1
 	Outcome  Outcome `json:"outcome"`
@@ -93,8 +93,8 @@ func pageFile(name string) string {
 
 func script(name string) htmltemplate.JS { return htmltemplate.JS(pageFile(name)) } //nolint:gosec // ours
 
-// WriteHTML writes the report as one page that fetches nothing. The page's script draws the charts from an embedded copy of
-// WriteJSON's document.
+// WriteHTML writes the report as a page that needs no other files. The page contains the JSON report, from which its script draws the
+// charts.
 func WriteHTML(w io.Writer, run Run) error { return pageTemplate().Execute(w, documentOf(run)) }
 
 var outcomeColors = map[Outcome]term.Color{
@@ -158,7 +158,7 @@ func rate(n int64, d time.Duration) string {
 	return english.Sprintf("%.1f/s", float64(n)/d.Seconds())
 }
 
-// percent formats a share with one decimal. It returns 0 % or 100 % only if that is exact.
+// percent formats some/all as a percentage with one decimal. It returns "0 %" only for none, and "100 %" only for all.
 func percent(some, all int64) string {
 	share := 100 * float64(some) / float64(max(all, 1))
 	switch {
@@ -192,11 +192,11 @@ func ms(d time.Duration) float64 {
 	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
 }
 
-// The JUnit file lists the facts of at most junitViolations violations of each invariant.
+// For each invariant, the JUnit file has at most this many violations with their history.
 const junitViolations = 10
 
-// WriteJUnit writes the verdict as JUnit XML: a test case for each invariant and each expectation. An unchecked invariant is skipped,
-// with the reason.
+// WriteJUnit writes the verdict as JUnit XML. Each invariant and each expectation is a test case. An unchecked invariant is marked as
+// skipped, with the reason.
 func WriteJUnit(w io.Writer, run Run) error {
 	s := junit.Suite{
 		Name: "forgerun simulate " + term.Masked(run.Scenario), Began: run.Started, Took: run.Took,

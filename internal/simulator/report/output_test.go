@@ -103,7 +103,6 @@ func TestSummaryBeginsWithTheVerdict(t *testing.T) {
 	require.Less(t, strings.Count(text, "\n"), 100)
 }
 
-// The first line shows how much of the load the verdict covers.
 func TestSummaryBeginsWithTheShares(t *testing.T) {
 	t.Parallel()
 	const held = " 15 of 16 invariants held: "
@@ -199,7 +198,7 @@ func TestJSON(t *testing.T) {
 			Faults []map[string]any
 		}
 		require.NoError(t, json.Unmarshal([]byte(text), &d), name)
-		if name != "hostile" { // the report replaces invalid bytes in the names of the hostile run
+		if name != "hostile" { // the report replaces invalid UTF-8 in its names
 			require.Equal(t, run.Series, d.Series, name)
 		}
 		var series map[string]json.RawMessage
@@ -227,7 +226,6 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// The page is readable without its script. The browser test checks the charts.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	for name, run := range runs() {

@@ -19,10 +19,10 @@ import (
 // Classes of answers to a submission.
 const (
 	Accepted   = "accepted"           // a job was created
-	Replayed   = "replayed"           // the idempotency key was used before
+	Replayed   = "replayed"           // response to a repeated request: the job existed already
 	Planned    = "refused as planned" // refusal required by the scenario
 	Refused    = "refused"            // overload: 429, or 503 with a full queue
-	Rejected   = "rejected"           // any other 4xx
+	Rejected   = "rejected"           // any 4xx except 429 and planned refusals
 	Failed     = "failed"             // any other 5xx
 	Unanswered = "unanswered"         // no complete answer
 )
@@ -37,12 +37,12 @@ type Recorder struct {
 	clock func() time.Time
 
 	mu     sync.Mutex // one lock is enough, since a call holds it for about 100 ns
-	now    Numbers    // Submit and Finish are not set
+	now    Numbers // without Submit and Finish: see the method numbers
 	line   timeline
 	submit latencies
 	finish latencies
 	stages []Stage
-	share  func() float64 // progress of the last stage
+	share  func() float64 // progress of the current stage, from 0 to 1; nil: unknown
 	faults []Fault
 }
 
@@ -58,14 +58,14 @@ type Fault struct {
 	Target     string  `json:"target"`
 	AtMS       float64 `json:"at_ms"` // after the start of the run
 	DurationMS float64 `json:"duration_ms"`
-	Count      int     `json:"count"` // number of connections cut or delayed, otherwise 1
+	Count      int     `json:"count"` // for faults of connections, the number of affected connections; otherwise 1
 }
 
 // FaultKind sums up the faults of a kind.
 type FaultKind struct {
 	Kind       string  `json:"kind"`
 	Times      int64   `json:"times"`
-	Count      int64   `json:"count"` // number of affected connections; equal to Times for other faults
+	Count      int64   `json:"count"` // sum of Fault.Count
 	DurationMS float64 `json:"duration_ms"`
 }
 
@@ -104,8 +104,8 @@ func (r *Recorder) Sent(n int) {
 	r.note(func(now *Numbers) { now.Arrivals += int64(n) })
 }
 
-// Answered counts the outcome of each submission in one request, by class. took is measured from the intended send time. It therefore
-// includes the wait of a late sender.
+// Answered counts the submissions of one request by the class of their response. The parameter took counts from the planned send time, so
+// it includes delays of the sender.
 func (r *Recorder) Answered(took time.Duration, classes ...string) {
 	r.note(func(now *Numbers) {
 		for _, class := range classes {
@@ -128,7 +128,7 @@ func (r *Recorder) Finished(took time.Duration, state string) {
 	})
 }
 
-// Moved records a job's change of state; from is "" for a new job.
+// Moved records that a job changed its state. For a new job, `from` is "".
 func (r *Recorder) Moved(from, to string) {
 	r.note(func(now *Numbers) {
 		now.States[to]++
@@ -205,8 +205,8 @@ const (
 	barWidth       = 20
 )
 
-// Live shows r on w until the returned function is called: one redrawn line on a terminal, otherwise a line every 5 seconds. tick
-// triggers the updates; nil uses a timer.
+// Live writes the progress of the run to w until `stop` is called: one redrawn line on a terminal, otherwise a line every 5 seconds. It
+// writes at each tick. If tick is nil, it uses a timer.
 func Live(w io.Writer, r *Recorder, tick <-chan time.Time) (stop func()) {
 	terminal := term.Of(w, os.Getenv).Terminal
 	status := term.NewStatus(w, terminal)
@@ -255,7 +255,7 @@ func (r *Recorder) status() string {
 	if n.Faults > 0 {
 		parts = append(parts, "faults "+grouped(n.Faults))
 	}
-	if n.Workers > 0 { // otherwise the simulator started none
+	if n.Workers > 0 { // 0: the simulator started no workers
 		parts = append(parts, fmt.Sprintf("workers %d", n.Workers))
 	}
 	parts = append(parts, "submit p99 "+brief(n.Submit.P99), "finish p99 "+brief(n.Finish.P99), listed(n.Answers, Accepted))

@@ -40,7 +40,7 @@ type Expectation struct {
 	Want string `json:"want"`
 	Got  string `json:"got"`
 	OK   bool   `json:"ok"`
-	// Evidence marks an expectation that must be met, or the run proves nothing.
+	// If an expectation with Evidence is not met, the run is inconclusive.
 	Evidence bool `json:"-"`
 }
 
@@ -50,8 +50,8 @@ type WorkKind struct {
 	Expected   string   `json:"expected"`
 	Got        string   `json:"got"`
 	Jobs       int      `json:"jobs"`
-	Attempts   int      `json:"attempts"`    // of the last job
-	DurationMS int      `json:"duration_ms"` // of its last attempt
+	Attempts   int      `json:"attempts"`    // number of attempts of the latest job
+	DurationMS int      `json:"duration_ms"` // duration of the last attempt of the latest job
 	Findings   []string `json:"findings"`    // other problems
 }
 
@@ -75,7 +75,7 @@ type Numbers struct {
 	Finished   map[string]int64 `json:"finished"` // by final state
 	States     map[string]int64 `json:"states"`   // number of jobs in each state, as last seen
 	Deliveries Deliveries       `json:"deliveries"`
-	Faults     int64            `json:"faults"` // number of affected connections plus other faults
+	Faults     int64            `json:"faults"` // sum of Fault.Count
 	// NotAccepted counts the submissions that created no job, by status and code.
 	NotAccepted map[string]int64 `json:"not_accepted"`
 	Workers     int64            `json:"-"`
@@ -89,7 +89,7 @@ func (n Numbers) clone() Numbers {
 	return n
 }
 
-// Deliveries counts webhook messages by whether the receiver responded with success.
+// Deliveries counts webhook messages: Taken got a 2xx response, NotTaken did not.
 type Deliveries struct {
 	Taken    int64 `json:"taken"`
 	NotTaken int64 `json:"not_taken"`
@@ -123,7 +123,7 @@ type Series struct {
 	Workers   []int64            `json:"workers"`
 	Taken     []int64            `json:"deliveries_taken"`
 	NotTaken  []int64            `json:"deliveries_not_taken"`
-	SubmitP50 []*float64         `json:"submit_p50_ms"` // exact to 1 %; null: none in this step
+	SubmitP50 []*float64         `json:"submit_p50_ms"` // relative error of 1 %; null: no measurement in this step
 	SubmitP99 []*float64         `json:"submit_p99_ms"`
 	FinishP50 []*float64         `json:"finish_p50_ms"`
 	FinishP99 []*float64         `json:"finish_p99_ms"`
@@ -132,7 +132,7 @@ type Series struct {
 // Outcome is the verdict of a run in short form.
 type Outcome string
 
-// Outcomes, the worst first.
+// Outcomes. If several apply, the first is used.
 const (
 	Violated     Outcome = "VIOLATIONS"
 	Inconclusive Outcome = "INCONCLUSIVE"

@@ -13,7 +13,7 @@ const (
 	maxPoints = 600
 )
 
-// point is a step of the run: the numbers at its end and the latencies within it, nil for none.
+// point has the totals at the end of a step, and the latencies in it (nil if there are none).
 type point struct {
 	Numbers
 	submit, finish *hdrhistogram.PackedHistogram
@@ -25,7 +25,7 @@ type timeline struct {
 	points []point
 }
 
-// advance must be called with the lock held.
+// advance ends the steps that are over at `now`. The caller must hold r.mu.
 func (r *Recorder) advance(now time.Time) {
 	l := &r.line
 	for !now.Before(l.start.Add(time.Duration(len(l.points)+1) * l.step)) {
@@ -93,8 +93,8 @@ const (
 	longest  = time.Hour
 )
 
-// latencies holds the durations of the whole run with three exact digits, and of the current step with two. step is nil without
-// durations.
+// latencies has histograms of the whole run (three significant digits) and of the current step (two). step is nil until the step has a
+// duration.
 type latencies struct {
 	all  *hdrhistogram.Histogram
 	step *hdrhistogram.PackedHistogram

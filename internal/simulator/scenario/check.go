@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// check reports mistakes that the schema cannot express, and fills in members that depend on others.
+// check reports mistakes that the schema cannot express. It also sets missing members if their default depends on other members.
 func (p *parser) check(s *Scenario) {
 	if c := s.Arrival.Closed; c != nil && c.Clients < s.Tenants {
 		p.wrong(p.node("tenants"), "with %d tenants, arrival.closed.clients must be at least as high, not %d", s.Tenants, c.Clients)
@@ -40,8 +40,8 @@ func (p *parser) node(path ...string) *yaml.Node {
 	return node
 }
 
-// answers fills in a receiver's answers. One answer may omit its share, and gets the remaining share. Otherwise a 200 answer without
-// delay gets the remaining share.
+// answers sets the missing shares of a receiver's responses. One response may omit its share, and gets the remaining share. If all
+// responses have a share, and their sum is below 1, a 200 response is added for the rest.
 func (p *parser) answers(r *Receiver, list *yaml.Node) {
 	rest, without := Share(1), -1
 	for i, a := range r.Answers {
@@ -66,8 +66,8 @@ func (p *parser) answers(r *Receiver, list *yaml.Node) {
 	}
 }
 
-// callback checks that a callback names a receiver with callback: true. A registered receiver would expect signatures with its own
-// secret.
+// callback checks that a callback names a receiver with callback: true. Other receivers are registered as webhooks. They would reject
+// callbacks, which are not signed with their secret.
 func (p *parser) callback(at *yaml.Node, name string, allowed []string) {
 	switch {
 	case name == "" || slices.Contains(allowed, name):

@@ -54,8 +54,7 @@ func TestExamplesOnThePageAreValid(t *testing.T) {
 	}
 }
 
-// A scenario may use all settings of the service, except those that the simulator chooses and those for which the scenario has a
-// member of its own.
+// excluded has the variables that the simulator or another member of the scenario sets.
 func TestSettingsMatchService(t *testing.T) {
 	t.Parallel()
 	excluded := []string{

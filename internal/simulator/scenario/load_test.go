@@ -13,7 +13,6 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// hostile returns files that must be rejected quickly and with little memory.
 func hostile() []string {
 	const full = 1<<16 - 10
 	bomb := "a: &a [x,x,x,x,x,x,x,x,x]\n"

@@ -20,8 +20,8 @@ import (
 	"golang.org/x/text/message"
 )
 
-// Parse parses a scenario. file appears in each mistake, and is the scenario's default name. The error has a line for each
-// mistake: the place, the mistake and the allowed values.
+// Parse parses a scenario. The parameter file is the file's name, for messages and as default for the scenario's name. The error lists all
+// mistakes, one per line, with their places and the allowed values.
 func Parse(file string, text []byte) (*Scenario, error) {
 	p := &parser{file: file}
 	value, err := p.read(text)
@@ -131,7 +131,8 @@ func (p *parser) explain(e *jsonschema.ValidationError) {
 	}
 }
 
-// at returns the node at a path of members and indexes, or its deepest existing ancestor. name is the last member on that path.
+// at follows a path of member names and list indexes. It returns the last existing node. The result name is the last member name found,
+// for messages.
 func (p *parser) at(path ...string) (name string, node *yaml.Node) {
 	name, node = "a scenario", p.root
 	for _, token := range path {
@@ -182,7 +183,7 @@ var compiled = sync.OnceValue(func() *jsonschema.Schema {
 	const schemaURL = "file:///scenario.schema.json"
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
 	if err != nil {
-		panic(err) // the schema is embedded
+		panic(err) // cannot fail: the schema is embedded
 	}
 	c := jsonschema.NewCompiler()
 	c.RegisterVocabulary(&jsonschema.Vocabulary{URL: "file:///durations", Compile: compileBounds})
@@ -223,7 +224,7 @@ type keywords struct {
 var schemaTree = sync.OnceValue(func() *yaml.Node {
 	var document yaml.Node
 	if err := yaml.Unmarshal(schema, &document); err != nil {
-		panic(err) // the schema is embedded
+		panic(err) // cannot fail: the schema is embedded
 	}
 	return document.Content[0]
 })
@@ -235,7 +236,7 @@ func keywordsAt(url string) (k keywords) {
 		_, n = child(n, token)
 	}
 	if err := n.Decode(&k); err != nil {
-		panic(err) // the schema is embedded
+		panic(err) // cannot fail: the schema is embedded
 	}
 	return k
 }

@@ -191,7 +191,6 @@ func TestMistakesNamePlaceAndAllowedValues(t *testing.T) {
 	}
 }
 
-// A file that is not one YAML document is refused as a whole.
 func TestUnreadableFiles(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

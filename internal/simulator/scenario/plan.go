@@ -14,8 +14,8 @@ import (
 // Intent is one planned request with the client's later actions on its jobs.
 type Intent struct {
 	Index   int64         // number of the intent, from 1
-	N       int64         // number of its first ticket, from 1; tickets of all intents are numbered without gaps
-	Tickets int           // number of tickets: the items of a batch, or 1 plus the copies with other keys
+	N       int64         // number of the intent's first ticket (planned submission); tickets are numbered from 1 without gaps
+	Tickets int           // number of tickets: items of a batch, or 1 plus copies with their own keys
 	At      time.Duration // intended send time after the start; 0 in a closed loop
 	Tenant  int           // from 0
 	Work    *Work         // its entry of the mix; read-only
@@ -37,7 +37,7 @@ type CancelIntent struct {
 	After time.Duration
 }
 
-// CopyKey returns the idempotency key of copy c, from 1 to Copies.
+// CopyKey returns the idempotency key of the copy with number c. Copies are numbered from 1.
 func (i *Intent) CopyKey(c int) string {
 	if i.SameKey {
 		return i.Key
@@ -49,7 +49,7 @@ func (i *Intent) CopyKey(c int) string {
 type Plan struct {
 	mu       sync.Mutex
 	scenario Scenario
-	sequence []entry   // for InTurn: the entries to pick, again and again
+	sequence []entry   // for InTurn: entries in the order of picking; after the last comes the first
 	bounds   []float64 // running sum of the weights
 	arrivals arrivals
 	source   rand.PCG   // seeded anew for each intent
@@ -58,8 +58,8 @@ type Plan struct {
 	tickets  int64      // number of tickets assigned so far
 }
 
-// Plan starts the plan from the beginning. The scenario must come from Parse or Load; its Seed, Duration, Jobs and Tenants may have been
-// changed to other valid values.
+// Plan returns a new plan, which begins with the first intent. The scenario must come from Parse or Load. Its Seed, Duration, Jobs and
+// Tenants may have been changed.
 func (s *Scenario) Plan() *Plan {
 	p := &Plan{scenario: *s, arrivals: newArrivals(s)}
 	p.random = rand.New(&p.source)
@@ -70,7 +70,7 @@ func (s *Scenario) Plan() *Plan {
 		p.bounds = append(p.bounds, sum)
 		switch {
 		case s.Pick != InTurn:
-		case len(w.Kinds) == 0 || w.Batch > 0: // a batch is a single entry
+		case len(w.Kinds) == 0 || w.Batch > 0: // a whole batch is one step
 			p.sequence = append(p.sequence, entry{work: w})
 		default:
 			for _, kind := range w.Kinds {
@@ -81,7 +81,7 @@ func (s *Scenario) Plan() *Plan {
 	return p
 }
 
-// entry is a step of Plan.sequence: an entry of the mix and, unless that is a batch, a kind.
+// entry is an element of Plan.sequence: an entry of the mix, and a kind unless it is a batch.
 type entry struct {
 	work *Work
 	kind string
@@ -104,7 +104,7 @@ func (p *Plan) choose(by chances) (*Work, string) {
 	return w, w.Kinds[int(by.kind*float64(len(w.Kinds)))]
 }
 
-// items returns the kinds of a batch. With InTurn they alternate, so a long batch has all kinds.
+// items returns the kinds of a batch. With InTurn, all kinds of the entry follow each other repeatedly.
 func (p *Plan) items(w *Work) []string {
 	items := make([]string, w.Batch)
 	for i := range items {
@@ -117,7 +117,7 @@ func (p *Plan) items(w *Work) []string {
 	return items
 }
 
-// Next returns the next intent, or false after all Jobs, or when an open loop reached the Duration. A closed loop without Jobs
+// Next returns the next intent. It returns false after all Jobs, or when an open loop has reached Duration. A closed loop without Jobs
 // never ends.
 func (p *Plan) Next() (Intent, bool) {
 	p.mu.Lock()
@@ -143,8 +143,8 @@ func (p *Plan) Tickets() int64 {
 	return p.tickets
 }
 
-// chances are all random numbers of an intent, in [0, 1). Unused ones are drawn too, so a changed share leaves the rest of the plan
-// unchanged.
+// chances are all random numbers of an intent, in [0, 1). All numbers are always drawn, so changing one share does not change other random
+// choices.
 type chances struct {
 	tenant, entry, kind, ahead, cancel, after, retry, duplicate, poll float64
 	key                                                               uint64
@@ -179,7 +179,7 @@ func (p *Plan) draw(c chances) Intent {
 	if d := e.Duplicate; d != nil && c.duplicate < float64(d.Share) {
 		i.Copies, i.SameKey, i.AtOnce = d.Copies, d.Key == SameKey, d.AtOnce
 		if !i.SameKey {
-			i.Tickets += d.Copies // not reached for a batch, because its copies have the same key
+			i.Tickets += d.Copies // only for single jobs: copies of a batch always have the same key
 		}
 	}
 	return i
@@ -191,9 +191,8 @@ func (r Range) at(share float64) time.Duration {
 
 // arrivals computes the send times of an open loop. In a closed loop, all send times are 0.
 //
-// A rate is the density of arrivals over time. The next arrival is due when the integral of the rate has grown by a gap. Gaps are
-// 1 for even arrivals, and random for a Poisson process. Therefore constant rates, ramps and phase changes need no special case,
-// and the number of arrivals matches the integral.
+// The next arrival is due when the integral of the rate has grown by a gap. For evenly spaced arrivals a gap is 1. For a Poisson process
+// it is random, exponentially distributed. So constant rates, ramps and changes of phase need no special case.
 type arrivals struct {
 	phases []Phase
 	limit  time.Duration
@@ -207,14 +206,14 @@ type arrivals struct {
 
 const longest = 7 * 24 * time.Hour
 
-// An arrival within areaError of the end of a phase belongs to the next phase, since the difference is a rounding error.
+// An arrival less than areaError before the end of a phase belongs to the next phase. The difference is a rounding error.
 const areaError = 1e-9
 
 func newArrivals(s *Scenario) arrivals {
 	a := arrivals{phases: s.Arrival.Open, limit: cmp.Or(s.Duration, longest)}
-	a.random = rand.New(rand.NewPCG(s.Seed, math.MaxUint64)) // a stream of random numbers that no intent uses
+	a.random = rand.New(rand.NewPCG(s.Seed, math.MaxUint64)) // intents use the streams 1, 2, ...; this one is unused
 	if first := slices.IndexFunc(a.phases, Phase.hasRate); first >= 0 && a.phases[first].Poisson {
-		a.area = a.random.ExpFloat64() // a random gap before the first arrival; evenly spaced arrivals start at once
+		a.area = a.random.ExpFloat64() // a Poisson process starts with a random gap, evenly spaced arrivals at 0
 	}
 	return a
 }
@@ -256,8 +255,8 @@ func (a *arrivals) inPhase(p *Phase) (time.Duration, bool) {
 	return at, true
 }
 
-// reaches returns the time when the integral of the phase's rate r(t) = From + (To-From)·t/For equals area. It solves a quadratic
-// equation, in the form that also works for a constant rate.
+// reaches returns the time in the phase at which the integral of the rate is `area`. The rate is r(t) = From + (To-From)·t/For. This form
+// of the quadratic formula also works for a constant rate.
 func (p *Phase) reaches(area float64) time.Duration {
 	if area == 0 {
 		return 0

@@ -30,7 +30,6 @@ func first(s *scenario.Scenario, n int) []scenario.Intent {
 	return intents
 }
 
-// mixed has every kind of random choice.
 const mixed = `
 duration: 1h
 tenants: 5

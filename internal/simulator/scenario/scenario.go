@@ -25,7 +25,7 @@ const (
 	EmitEvent = "EMIT_EVENT"
 )
 
-// How the next entry of the mix is picked.
+// Values of Scenario.Pick: how the next entry of Mix is chosen.
 const (
 	Weighted = "weighted" // by chance, in proportion to the weights
 	InTurn   = "in_turn"  // kind after kind, in the file's order
@@ -53,7 +53,7 @@ type Scenario struct {
 	Readers     Readers
 	Schedules   Schedules
 	Service     Service
-	Chaos       string // faults, in the syntax of --chaos; stack.ParseChaos checks their names; "": none
+	Chaos       string // faults, in the syntax of --chaos; "" means none
 	Expect      Expect
 	Text        string `yaml:"-"` // the file
 }
@@ -70,12 +70,12 @@ type Closed struct {
 	Think   Range
 }
 
-// Phase is a part of an open loop: jobs are sent on time, however long earlier ones take. The rate, in jobs per second, changes
-// evenly from From to To, unless the phase has bursts.
+// Phase is a part of an open loop, in which send times do not depend on responses. Without bursts, the rate changes linearly from From to
+// To, in jobs per second.
 type Phase struct {
 	For      time.Duration // never 0
 	From, To float64       `yaml:"-"` // equal for a constant rate
-	Poisson  bool          `yaml:"-"` // random gaps, as with independent clients; otherwise even gaps
+	Poisson  bool          `yaml:"-"` // random gaps between jobs, as with independent clients; false: equal gaps
 	Burst    int           // jobs at once; 0: the phase has a rate
 	Every    time.Duration // from burst to burst; never 0 if there is a Burst
 }
@@ -86,7 +86,7 @@ type Share float64
 // Range is a random duration between two ends; equal ends mean a fixed duration.
 type Range struct{ Min, Max time.Duration }
 
-// Work is an entry of the mix: the jobs, and the client's actions on them.
+// Work describes some of a scenario's jobs, and what the client does with them.
 type Work struct {
 	Kinds       []string `yaml:"-"` // kinds of the catalogue, of which one is drawn for each job; none for EMIT_EVENT
 	Weight      float64  // above 0; 1 with InTurn
@@ -106,20 +106,20 @@ type Work struct {
 type Cancel struct {
 	In    string // CREATED, QUEUED, ASSIGNED or RUNNING
 	After Range
-	Share Share // of the entry's jobs, 0 to 1
+	Share Share // fraction of the entry's jobs that are canceled
 }
 
 // Retry is a client's retry of a failed job.
 type Retry struct {
-	Share Share // of the entry's jobs, 0 to 1
+	Share Share // fraction of the entry's jobs that are retried if they fail
 	Max   int   // most retries of one job
 }
 
 // Duplicate is a client's repetition of a submission.
 type Duplicate struct {
-	Share  Share  // of the entry's requests, 0 to 1
+	Share  Share  // fraction of the entry's requests that are repeated
 	Copies int    // additional requests
-	Key    string // SameKey: one job; DifferentKeys: a job for each
+	Key    string // SameKey: all copies give one job; DifferentKeys: each copy gives a job
 	AtOnce bool   `yaml:"at_once"` // sent at the same time instead of one after another
 }
 
@@ -138,7 +138,7 @@ type Answer struct {
 	Hang   bool
 	Reset  bool
 	Share  Share
-	First  int // number of first attempts of a delivery that get this answer; if it is set, Share is 0
+	First  int // attempts 1 to First of each delivery get this response; then Share is 0
 }
 
 // Readers determine how clients observe the end of their jobs.
@@ -149,7 +149,7 @@ type Readers struct {
 	Poll      Share         // share of jobs that are also polled, 0 to 1
 }
 
-// Schedules are the schedules of each tenant, which create jobs until Duration is over.
+// Schedules has the number of schedules of each tenant. Each schedule creates a job once per Every until Duration is over.
 type Schedules struct {
 	Count int
 	Every time.Duration
@@ -166,10 +166,10 @@ type Service struct {
 
 // Expect holds the expectations of a run besides the invariants.
 type Expect struct {
-	Accepted  Share         // smallest share of submissions accepted or refused as planned; below it the run is inconclusive
+	Accepted  Share         // minimum fraction of submissions with an expected response; below this, the run is inconclusive
 	Refused   *Share        // largest share of submissions refused because of overload; nil: unchecked
-	SubmitP99 time.Duration `yaml:"submit_p99"` // from the intended send time to the answer; 0: unchecked
-	FinishP99 time.Duration `yaml:"finish_p99"` // from the intended send time to the job's end; 0: unchecked
+	SubmitP99 time.Duration `yaml:"submit_p99"` // limit of the 99th percentile from the planned send time to the response; 0: unchecked
+	FinishP99 time.Duration `yaml:"finish_p99"` // limit of the 99th percentile from the planned send time to the job's end; 0: unchecked
 }
 
 //go:embed files/*.yaml
@@ -194,8 +194,7 @@ func Text(name string) ([]byte, error) {
 	return files.ReadFile("files/" + name + ".yaml")
 }
 
-// Load reads the ready-made scenario of that name, or otherwise the file; ./name is always a file. The error for an invalid file is an
-// *InvalidError.
+// Load reads the ready-made scenario `name`. If there is none, or the name begins with ./, it reads a file.
 func Load(name string) (*Scenario, error) {
 	if text, err := Text(name); err == nil {
 		return Parse(name+".yaml", text)

@@ -32,7 +32,7 @@ func TestTheJudgeSeesAPostgresThatLosesCommits(t *testing.T) {
 		_, err := db.Exec(t.Context(), sql)
 		require.NoError(t, err)
 	}
-	// Commits stay in memory while the WAL writer is paused. The crash ends the WAL writer like all other processes.
+	// Without the WAL writer, asynchronous commits stay in memory, so the crash loses them.
 	var walWriter int
 	require.NoError(t, db.QueryRow(t.Context(), "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'").Scan(&walWriter))
 	require.NoError(t, syscall.Kill(walWriter, syscall.SIGSTOP))

@@ -24,7 +24,7 @@ func (t *Trial) Drive(ctx context.Context) error {
 	defer calm()
 	var beside sync.WaitGroup
 	if t.stack != nil {
-		// An interrupted run does not wait for faults to heal.
+		// If the run is interrupted, the service is stopped at once, without waiting for faults to end.
 		defer context.AfterFunc(ctx, func() { _ = t.stack.Close() })()
 		beside.Go(func() { t.scale(disturbing) })
 		beside.Go(func() { t.injectFaults(disturbing) })
@@ -47,7 +47,7 @@ func (t *Trial) Drive(ctx context.Context) error {
 		t.recorder.Stage("heal", func() float64 { return float64(len(t.stack.MetricsURLs())) / float64(t.stack.Processes()) })
 		healing, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		t.unhealed = t.stack.Heal(healing) // unhealed faults do not end the run: it is still judged
+		t.unhealed = t.stack.Heal(healing) // if processes do not recover, the run continues and is judged
 	}
 	open := max(t.engine.Waiting(), 1)
 	t.recorder.Stage("drain", func() float64 { return 1 - float64(t.engine.Waiting())/float64(open) })
@@ -123,7 +123,7 @@ func (t *Trial) injectFaults(ctx context.Context) {
 	}
 }
 
-// service returns the address of the service, and starts one unless an address was given.
+// service returns the address of the service. Without Options.URL it starts a service. With StartWorkers it starts workers.
 func (t *Trial) service(ctx context.Context) (address string, err error) {
 	own := t.o.URL == ""
 	if !own {
@@ -177,7 +177,7 @@ func (t *Trial) listen() error {
 		Keys: c.Directory().Key,
 	}
 	if t.stack != nil && t.o.ReceiverURL == "" {
-		o.Proxy = t.stack.ReceiverURL // a proxy's URL if there are faults
+		o.Proxy = t.stack.ReceiverURL // with faults, the service reaches the receiver through a proxy
 	}
 	t.receiver, err = webhooks.Listen(t.o.ReceiverAddr, t.o.ReceiverURL, o)
 	return err

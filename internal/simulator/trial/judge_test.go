@@ -23,7 +23,6 @@ import (
 	"github.com/forgerun/forgerun/internal/stack"
 )
 
-// TestJudgeOfARealService judges a run of a real service: first unchanged, then with unreadable sources, then with damaged rows.
 func TestJudgeOfARealService(t *testing.T) {
 	t.Parallel()
 	p := play(t)
@@ -41,7 +40,6 @@ func TestJudgeOfARealService(t *testing.T) {
 	p.damagedRows()
 }
 
-// externalService checks that the judge compares metrics with rows if the addresses of the admin listeners are given.
 func (p *played) externalService() {
 	o := Options{URL: p.trial.stack.URL, DatabaseURL: p.trial.o.DatabaseURL}
 	for _, metrics := range p.config.MetricsURLs {
@@ -55,7 +53,6 @@ func (p *played) externalService() {
 	require.Positive(p.t, v.Of("metrics").Checked, v.Of("metrics").Skipped)
 }
 
-// otherClientsData checks that another client's queued job and a second, expired idempotency key are no violations.
 func (p *played) otherClientsData() {
 	_, key, err := stack.Register(p.t.Context(), p.trial.stack.URL)
 	require.NoError(p.t, err)
@@ -69,14 +66,13 @@ func (p *played) otherClientsData() {
 		SELECT client_id, endpoint, 'expired', request_hash, resource_id, state, created_at, now()
 		FROM idempotency_keys WHERE resource_id IS NOT NULL LIMIT 1`)
 	metrics := p.config.MetricsURLs
-	p.config.MetricsURLs = nil // the metrics have not counted the new job yet
+	p.config.MetricsURLs = nil // the metrics may not include the new job yet
 	collected, v := p.judge()
 	require.Empty(p.t, collected.Missing)
 	require.Empty(p.t, v.Violations)
 	p.config.MetricsURLs = metrics
 }
 
-// unreadableSources checks that the judge reports an unreadable source without secrets and still judges the others.
 func (p *played) unreadableSources() {
 	good := p.config
 	idle := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -110,8 +106,8 @@ func (p *played) unreadableSources() {
 	p.config = good
 }
 
-// damages are statements, each with the violation that the judge must report. Each statement changes the rows of its own job, which
-// succeeded on its first attempt. TestInvariantsSeeDamage in repo breaks each rule over rows.
+// damages are SQL statements and the violations that the judge must find. Each statement gets another job, which succeeded on its first
+// attempt.
 var damages = []struct{ sql, want string }{
 	{"DELETE FROM jobs WHERE job_id = $1", "accepted: the job was accepted, but no longer exists"},
 	{"DELETE FROM results WHERE job_id = $1", "final: a SUCCEEDED job has no result"},
@@ -131,7 +127,6 @@ var damages = []struct{ sql, want string }{
 		"final: a batch's counts, event and items differ"},
 }
 
-// damagedRows checks that the judge reports each damage and no other violation.
 func (p *played) damagedRows() {
 	p.exec(`SET session_replication_role = replica`) // no triggers, no foreign keys
 	rows, err := p.db.Query(p.t.Context(), `SELECT job_id::text FROM jobs j WHERE state = 'SUCCEEDED' AND attempt = 1 AND batch_id IS NULL

@@ -19,15 +19,15 @@ const (
 	recovery = 5 * time.Second // how late after the service is ready again, for a job that was due during the outage
 )
 
-// outage holds the times when all processes were stopped, restarted and ready again.
+// outage has the times at which all processes were stopped, started again, and ready.
 type outage struct{ down, restarted, ready time.Time }
 
 func (t *Trial) expectsKinds() bool {
 	return slices.ContainsFunc(t.o.Scenario.Mix, func(w scenario.Work) bool { return w.Expect != "" })
 }
 
-// workKinds compares each work kind's jobs with the scenario's expectations. It lists the judge's violations with the kind of
-// their job.
+// workKinds compares each work kind's jobs with the scenario's expectations. A violation found by the judge is listed at the work kind of
+// its job.
 func (t *Trial) workKinds(verdict *judge.Verdict) (rows []report.WorkKind, err error) {
 	stories := map[string][]*story{} // by kind
 	for bucket := range history.Buckets + 1 {
@@ -97,7 +97,7 @@ type story struct {
 	refused  string      // verb of the client's last refused action
 	retried  bool
 	report   *history.Report   // report of the last attempt
-	delivery *history.Delivery // delivery of the job's end to its callback
+	delivery *history.Delivery // delivery of the event that ended the job to its callback
 }
 
 func newStory(submitted history.Fact, facts []history.Fact) *story {
@@ -130,7 +130,7 @@ func newStory(submitted history.Fact, facts []history.Fact) *story {
 	return s
 }
 
-// overtaken reports whether the job ended before the client's cancel arrived, as on a slow machine.
+// overtaken reports whether the cancel request came too late because the job had ended.
 func (s *story) overtaken() bool { return s.refused == "cancel" && !s.canceled }
 
 // outcome returns how the job ended, in the words of a scenario's expect member.

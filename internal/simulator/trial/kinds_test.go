@@ -25,7 +25,6 @@ func reported(state string, at time.Duration) history.Fact {
 	return history.Fact{Kind: history.APIReport, Report: &history.Report{Events: []history.Event{{Next: state, At: due.Add(at)}}}}
 }
 
-// A job must be queued soon after its execution time, or soon after the service is back. TestDemo covers the other outcomes.
 func TestOutcomesOfWorkKinds(t *testing.T) {
 	t.Parallel()
 	succeeded := poll("SUCCEEDED", 1)
@@ -65,7 +64,6 @@ func submitted(ticket int64, facts []history.Fact) *story {
 	}}, facts)
 }
 
-// A kind with several jobs meets the expectation if all jobs do. A job that ended before its cancel arrived does not count.
 func TestWorkKindOfSeveralJobs(t *testing.T) {
 	t.Parallel()
 	succeeded := []history.Fact{poll("SUCCEEDED", 1)}

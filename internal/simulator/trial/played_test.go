@@ -55,14 +55,13 @@ service:
     FORGERUN_WEBHOOK_BACKOFF_MAX: 500ms
 `
 
-// played is a trial after Drive, which can be judged several times.
 type played struct {
 	t      *testing.T
 	trial  *Trial
 	db     *pgx.Conn
 	config collect.Config
 	run    judge.RunContext
-	facts  []history.Fact // facts from the load
+	facts  []history.Fact
 }
 
 func prepared(t *testing.T, text string, o Options) *Trial {

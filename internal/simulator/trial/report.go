@@ -19,7 +19,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// Summarize adds everything but the numbers to the report.
+// Summarize completes a report that has only the recorder's numbers.
 func (t *Trial) Summarize(a report.Run, verdict *judge.Verdict) report.Run {
 	s := t.o.Scenario
 	a.Scenario, a.Description, a.Seed, a.Command, a.Text = s.Name, s.Description, s.Seed, t.o.Command, s.Text
@@ -89,7 +89,7 @@ func expectations(e scenario.Expect, n report.Numbers) (list []report.Expectatio
 	return list
 }
 
-// Write writes the report and prints its path. It keeps the history if there was a problem.
+// Write writes the report and prints its path. It deletes the history unless Options.Keep is set or an invariant was violated.
 func (t *Trial) Write(a report.Run) error {
 	for _, f := range []struct {
 		name  string

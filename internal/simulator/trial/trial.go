@@ -32,17 +32,17 @@ type Options struct {
 
 	URL, Key              string        // of a running service; "" starts a service
 	DatabaseURL, RedisURL string        // of the service at URL, for the judge
-	AdminURLs             []string      // admin listeners of its processes, for the metrics
-	TimeScale             *float64      // its FORGERUN_TIME_SCALE; nil: unknown
-	StartWorkers          bool          // also start worker processes for it
+	AdminURLs             []string      // admin listeners of the service at URL; their metrics are compared with rows
+	TimeScale             *float64      // FORGERUN_TIME_SCALE of the service at URL; nil: unknown
+	StartWorkers          bool          // start workers for the service at URL
 	Binary                string        // path of forgerun; "": this program
 	Lease                 time.Duration // lease of the workers that the simulator starts
 
 	ReceiverAddr, ReceiverURL string
 
-	Sample         int    // number of jobs whose reports are read over HTTP
-	Out            string // folder of the report
-	Keep           bool   // keep the history and the logs even without violations
+	Sample         int // number of jobs whose reports are read over HTTP
+	Out            string
+	Keep           bool // keep the history and the logs even without violations
 	Stdout, Stderr io.Writer
 }
 
@@ -52,7 +52,7 @@ type Trial struct {
 	o Options
 
 	id       string // beginning of the correlation ids of the run's jobs
-	url      string // base URL of the service
+	url      string
 	began    time.Time
 	stack    *stack.Stack // nil for a service at URL without StartWorkers
 	dir      string       // folder of the stack; "" for none
@@ -62,7 +62,7 @@ type Trial struct {
 	engine   *load.Engine
 	chaos    stack.Chaos
 	workers  stack.Schedule
-	// disturbed means that faults were injected or processes were stopped, so the counters of those processes are incomplete.
+	// disturbed is true if processes were stopped or faults injected. Counters in metrics are then incomplete.
 	disturbed atomic.Bool
 
 	mu       sync.Mutex
@@ -81,8 +81,8 @@ func New(o Options) *Trial {
 	return t
 }
 
-// Run runs the scenario, judges it, writes the report and stops what it started. An error means that nothing was judged; then only
-// the logs remain.
+// Run runs the scenario, judges it, writes the report and stops what it started. If it returns an error, there is no complete report, and
+// only the logs are kept.
 func (t *Trial) Run(ctx context.Context) (outcome report.Outcome, err error) {
 	account, err := t.playAndJudge(ctx)
 	t.cleanUp(ctx)
@@ -100,7 +100,7 @@ func (t *Trial) Run(ctx context.Context) (outcome report.Outcome, err error) {
 		fmt.Fprintf(t.o.Stderr, "The logs are in %s\n", filepath.Join(t.o.Out, "logs"))
 	}
 	if err != nil {
-		if t.facts != nil { // the folder belongs to this run
+		if t.facts != nil { // Prepare created the folder in this run, so it may be deleted
 			_ = os.RemoveAll(filepath.Join(t.o.Out, HistoryFolder))
 		}
 		_ = os.Remove(t.o.Out) // fails unless it is empty
@@ -198,7 +198,7 @@ func (t *Trial) cleanUp(ctx context.Context) {
 	}
 	t.closeClients()
 	if ctx.Err() != nil {
-		_ = load.Sleep(context.WithoutCancel(ctx), time.Second) // until pending submissions appear in the list
+		_ = load.Sleep(context.WithoutCancel(ctx), time.Second) // interrupted submissions may still create jobs: wait until they are listed
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpLimit)
 	defer cancel()
@@ -228,7 +228,7 @@ func (t *Trial) closeClients() {
 	}
 }
 
-// Close stops everything that the trial started. It may be called in any state.
+// Close stops everything that the trial started. It may be called at any time, even after a failed Prepare.
 func (t *Trial) Close() error {
 	t.closeClients()
 	var errs []error

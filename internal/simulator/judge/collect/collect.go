@@ -22,16 +22,16 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// Config selects the sources. Run reads only these, and names them in Collected.Asked.
+// Config selects the sources. Run reads only the configured sources and lists them in Collected.Asked.
 type Config struct {
-	Since    time.Time // time of the first submission; zero: lists are read to their end
+	Since    time.Time // jobs created before this time are not listed; zero: all jobs are listed
 	Accounts []history.Account
 
 	DatabaseURL, RedisURL string
 	MetricsURLs           []string // one for each process of the service
 
 	SampleReports int  // number of jobs whose reports, results and deliveries are read over HTTP
-	DeliveryLogs  bool // also read each delivery of the sample by its id: only that response has the attempts
+	DeliveryLogs  bool // also read each delivery by its id, because lists of deliveries have no attempts
 	Seed          uint64
 
 	MaxWait time.Duration // limit of the wait until the queue is empty and the metrics match the rows; 0: 15 s
@@ -75,7 +75,7 @@ func Run(ctx context.Context, config Config, run judge.RunContext, out interface
 	return c.found, context.Cause(ctx)
 }
 
-// ask reads a source if it is configured, and records the reason of a failure without secrets.
+// ask reads a source if `given` is true. It records the reason of a failure, without secrets.
 func (c *collector) ask(s judge.Source, given bool, read func() error) {
 	if !given {
 		return
@@ -139,8 +139,8 @@ func CheckStores(ctx context.Context, databaseURL, redisURL string) error {
 	return nil
 }
 
-// PendingDeliveries counts the pending deliveries of the clients; without clients, it counts all that were created since the
-// given time. The end of a run waits for them.
+// PendingDeliveries counts the pending deliveries of the clients. If clientIDs is empty, it counts the deliveries created since the given
+// time. At its end, a run waits until this number is 0.
 func PendingDeliveries(ctx context.Context, databaseURL string, clientIDs []string, since time.Time) (n int64, err error) {
 	err = connected(ctx, databaseURL, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `SELECT count(*) FROM deliveries WHERE state = 'PENDING'
@@ -149,7 +149,7 @@ func PendingDeliveries(ctx context.Context, databaseURL string, clientIDs []stri
 	return n, err
 }
 
-// countedRows says which rows each metric must count. Each table is read in one pass.
+// countedRows maps metrics to the rows that they must count. Each table is read in one pass.
 var countedRows = []struct {
 	counters bool // the metrics are counters, not gauges
 	from     string
@@ -172,8 +172,7 @@ var countedRows = []struct {
 	{false, "deliveries WHERE state = 'PENDING'", [][2]string{{"webhook_deliveries_pending", "true"}}},
 }
 
-// statisticsTime is the metric with the time at which a process last counted the backlog: before that, its gauges are
-// meaningless.
+// A process sets this metric when it has counted the backlog. Until then, its gauges are meaningless.
 const statisticsTime = "backlog_timestamp_seconds"
 
 // metrics scrapes until the metrics agree with the rows, for at most MaxWait, since metrics change only after the commit.
@@ -220,7 +219,6 @@ func (c *collector) metrics(ctx context.Context) error {
 	})
 }
 
-// countRows counts the rows that the metrics must equal. It skips counters unless run.Counters is set.
 func (c *collector) countRows(ctx context.Context, conn *pgx.Conn) (all []judge.Measure, err error) {
 	for _, of := range countedRows {
 		if of.counters && !c.run.Counters {
@@ -246,8 +244,8 @@ const scrapeBytes = 16 << 20
 
 var scraper = &http.Client{Timeout: 10 * time.Second}
 
-// scrape adds a process's metrics to totals: under the metric's name, and under name{label="value"} for each label. For a histogram, it
-// adds the number of observations.
+// scrape adds the value of each metric to totals[name], and for each label to totals[`name{label="value"}`]. For a histogram, it adds the
+// number of observations.
 func scrape(ctx context.Context, url string, totals map[string]float64) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

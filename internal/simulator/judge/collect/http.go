@@ -43,7 +43,7 @@ func (c *collector) lists(ctx context.Context) (sample []sampledJob, err error) 
 					continue // of another run
 				}
 				c.add(history.Fact{Kind: history.ListedJob, Sent: sent, Tenant: a.Tenant, Ticket: ticket, Job: j.JobID, Shown: history.JobOf(j)})
-				if ours && c.draws(ticket) {
+				if ours && c.sampled(ticket) {
 					mu.Lock()
 					sample = append(sample, sampledJob{a, &j})
 					mu.Unlock()
@@ -55,8 +55,8 @@ func (c *collector) lists(ctx context.Context) (sample []sampledJob, err error) 
 	return sample, group.Wait()
 }
 
-// draws reports whether a ticket's job belongs to the sample, which has about SampleReports jobs.
-func (c *collector) draws(ticket int64) bool {
+// sampled reports whether the ticket's job is in the sample, which has about SampleReports jobs.
+func (c *collector) sampled(ticket int64) bool {
 	return rand.New(rand.NewPCG(c.Seed, uint64(ticket))).Int64N(max(c.run.Tickets, 1)) < int64(c.SampleReports)
 }
 
@@ -128,7 +128,7 @@ func (c *collector) report(ctx context.Context, s sampledJob, attempt int) error
 		f.Report.Events = append(f.Report.Events, *h)
 	}
 	if s.State == client.Succeeded && attempt == s.Attempt {
-		// A refused result or a wrong digest becomes a fact. A missing response is an error.
+		// A refused result or a wrong digest is recorded in the fact. A missing response is an error.
 		result, err := s.account.Client.Result(ctx, s.JobID)
 		problem, refused := errors.AsType[*client.Problem](err)
 		unexpected, damaged := errors.AsType[*client.UnexpectedError](err)

@@ -21,18 +21,17 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// ofRun selects the run's jobs j: jobs of clients that the run created (@clients), and jobs whose correlation id names a ticket
-// (@tickets).
+// ofRun is the condition for jobs of the run: the run created the client (@clients), or the correlation id names a ticket (@tickets).
 const ofRun = `(j.client_id = ANY (@clients::uuid[]) OR starts_with(j.correlation_id, @tickets))`
 
-// For each changed webhook, selectWebhooks returns a time: earlier events must have reached the webhook. If the last change disabled
-// or deleted it, this is the time of that change, otherwise the time of its creation. It subtracts a margin for late commits.
+// selectWebhooks returns a time for each changed webhook. Every event before this time must have a delivery to the webhook. This time is
+// when the webhook was disabled or deleted, otherwise its creation, minus 5 s for late commits.
 const selectWebhooks = `
 SELECT webhook_id::text, CASE WHEN disabled_at = updated_at OR deleted_at = updated_at THEN updated_at ELSE created_at END - interval '5 s'
 FROM webhooks WHERE updated_at > created_at`
 
-// tables select the run's rows: the job id, the client id and the members of the fact. They skip the bodies of results and
-// deliveries. @now is the service time.
+// Each query selects rows of the run: the job id, the client id and the members of the fact. The bodies of results and deliveries are
+// omitted. @now is the service time.
 var tables = []struct {
 	name   string
 	kind   history.Kind
@@ -89,7 +88,7 @@ func (c *collector) rows(ctx context.Context) error {
 			var id string
 			var since time.Time
 			_, err = pgx.ForEachRow(webhooks, []any{&id, &since}, func() error {
-				if len(c.found.Moves) > 0 { // service times before and after a move cannot be compared, so no event is required
+				if len(c.found.Moves) > 0 { // service times before and after a move cannot be compared: require no deliveries
 					since = time.Time{}
 				}
 				c.found.Webhooks[id] = since
@@ -149,13 +148,13 @@ const (
 	maxTasks   = 100_000 // limit of the tasks held in memory
 	queuePause = 500 * time.Millisecond
 
-	// The asynq queues of the service. In the first, names of tasks begin with {job}:{attempt}; in the second, with the
-	// delivery's id. More text may follow after a colon or a slash.
+	// The asynq queues of the service. Task ids in jobQueue begin with {job}:{attempt}, in webhookQueue with the delivery's id. More text may
+	// follow after a colon or a slash.
 	jobQueue     = "jobs"
 	webhookQueue = "webhooks"
 )
 
-var silenceRedis = sync.OnceFunc(logging.Disable) // the library writes to the terminal
+var silenceRedis = sync.OnceFunc(logging.Disable) // otherwise the library writes to the terminal
 
 func openRedis(address string) (*redis.Client, error) {
 	silenceRedis()
@@ -170,8 +169,7 @@ func openRedis(address string) (*redis.Client, error) {
 	return redis.NewClient(o), nil
 }
 
-// queue reads the tasks in Redis until none is left, for at most MaxWait. Tasks that stay the whole time are leftovers, and
-// become facts.
+// queue reads the tasks repeatedly until none is left or MaxWait is over. Tasks found in every read are added as facts.
 func (c *collector) queue(ctx context.Context) error {
 	rdb, err := openRedis(c.RedisURL)
 	if err != nil {
@@ -193,9 +191,9 @@ func (c *collector) queue(ctx context.Context) error {
 	return c.addTasks(ctx, slices.Collect(maps.Values(left)))
 }
 
-// readTasks reads the hashes in which asynq stores tasks, since asynq's lists may change during the read. It omits archived
-// tasks, which are kept for operators. It also omits deliveries that wait for their next attempt, and deliveries of a dead process.
-// asynq moves the tasks of a dead process to another process within two minutes.
+// readTasks reads asynq's hashes, because asynq's lists may change during the read. It omits archived tasks, which are kept for operators.
+// It also omits deliveries that wait for their next attempt or are active. An active delivery may belong to a dead process. asynq gives
+// its task to another process within two minutes.
 func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task, error) {
 	found := map[string]history.Task{}
 	for queue, harmless := range map[string][]string{
@@ -206,7 +204,7 @@ func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task,
 		for scan.Next(ctx) && len(found) <= maxTasks {
 			state, err := rdb.HGet(ctx, scan.Val(), "state").Result()
 			if errors.Is(err, redis.Nil) || slices.Contains(harmless, state) {
-				continue // the task is done or harmless
+				continue // the task was deleted, or its state is normal
 			}
 			if err != nil {
 				return nil, err
@@ -227,7 +225,7 @@ func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task,
 	return found, nil
 }
 
-// partsOf returns the job or the delivery, then the attempt.
+// partsOf splits a task id into the id of the job or delivery and, for a job, the attempt.
 func partsOf(t history.Task) []string {
 	return strings.FieldsFunc(t.ID+":", func(r rune) bool { return r == ':' || r == '/' })
 }
@@ -257,7 +255,7 @@ func (c *collector) addTasks(ctx context.Context, left []history.Task) error {
 	return nil
 }
 
-// owned reports, for each id that exists, whether it belongs to the run.
+// owned maps each existing id to whether it belongs to the run.
 func (c *collector) owned(ctx context.Context, ids []string) (map[string]bool, error) {
 	ours := map[string]bool{}
 	if c.DatabaseURL == "" || len(ids) == 0 {
