@@ -21,12 +21,12 @@ type mean struct {
 	every time.Duration
 }
 
-// Fault is a fault that has ended.
+// Fault describes an injected fault, after it has ended.
 type Fault struct {
 	Kind      string
-	Target    string // process (worker-2), server (redis) or proxy (postgres, redis, api, receiver); "" without a target
+	Target    string // process, server or proxy, such as worker-2 or redis; "" if there was no target
 	At, Until time.Time
-	Count     int   // number of affected connections, otherwise 1
+	Count     int   // for faults of connections, their number; otherwise 1
 	Err       error // error of the fault or of its end
 }
 
@@ -122,9 +122,8 @@ func plan(seed uint64, name string, every time.Duration) iter.Seq[plannedFault] 
 	}
 }
 
-// Run injects faults until the context ends or the stack is closed, and returns once all faults have ended; see Stack.Heal. The seed
-// determines the times and the random choice among live targets. Run reports each fault that found a target, after the fault has ended. It
-// never makes two reports at once.
+// Run injects faults until the context ends or the stack is closed. It returns when all faults have ended. The seed determines the times
+// of faults and the choice of their targets. Run calls `report` after each fault that had a target. It does not call it concurrently.
 func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, report func(Fault)) error {
 	if err := c.Check(s); err != nil {
 		return err

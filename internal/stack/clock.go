@@ -15,12 +15,12 @@ import (
 
 const mostRate = 3600 // highest rate that the service accepts
 
-var passing = bounds{200 * time.Millisecond, 2 * time.Second} // duration of a temporary clock fault
+var clockFaultTime = bounds{200 * time.Millisecond, 2 * time.Second}
 
 // clockMove is a clock fault: a jump ahead, or a changed rate for a while.
 type clockMove struct {
 	name  string
-	lasts time.Duration // time until the clock runs normally again; 0: never reset
+	lasts time.Duration // how long a new rate lasts; 0: for a jump, which is not undone
 	how   string        // member of the request that moves the clock
 	value any
 }
@@ -33,7 +33,7 @@ func atRate(rate float64, lasts time.Duration) clockMove {
 func frozen(lasts time.Duration) clockMove { return clockMove{"clock, frozen", lasts, "freeze", true} }
 
 func drawMove(rng *mathrand.Rand) clockMove {
-	chance, lasts := rng.Float64(), passing.draw(rng)
+	chance, lasts := rng.Float64(), clockFaultTime.draw(rng)
 	advance := time.Duration(logarithmic(rng, float64(time.Second), float64(12*time.Hour))).Truncate(time.Millisecond)
 	rate := math.Round(logarithmic(rng, 0.1, mostRate)*10) / 10
 	switch {
@@ -50,8 +50,7 @@ func logarithmic(rng *mathrand.Rand, from, to float64) float64 {
 	return math.Exp(math.Log(from) + rng.Float64()*(math.Log(to)-math.Log(from)))
 }
 
-// moveClock retries a move until the service responds, even after the context has ended, because a request that arrives late could change
-// the clock after Heal.
+// moveClock moves the clock. It retries even after ctx has ended: a request without a response could otherwise take effect after Heal.
 func moveClock(ctx context.Context, s *Stack, rng *mathrand.Rand, f *Fault) {
 	lasting, cancel := context.WithTimeout(s.ctx, serverPatience)
 	defer cancel()

@@ -23,8 +23,8 @@ type faultKind struct {
 	inject     injection
 }
 
-// injection picks a target, injects the fault and ends it. After the context has ended, it only ends the fault and returns.
-// f.Target stays empty if there is no target.
+// injection picks a target, injects the fault, waits and ends it. If the context ends, it ends the fault at once. Without a target,
+// f.Target stays empty.
 type injection func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault)
 
 var kinds = []faultKind{
@@ -40,7 +40,7 @@ var kinds = []faultKind{
 	{"redis-pause", "Redis hangs for a while", ourServers, onServer("redis",
 		func(_ context.Context, s *Servers) error { return s.Redis.Pause() },
 		func(_ context.Context, s *Servers) error { return s.Redis.Resume() }, hanging)},
-	// One byte is less than an empty server uses; 0 would mean no limit.
+	// An empty Redis uses more than 1 byte, so it refuses all writes. maxmemory 0 means no limit.
 	{"redis-full", "Redis refuses writes for a while, as if it were out of memory", ourServers, onServer("redis",
 		sendRedis("CONFIG SET maxmemory 1"), sendRedis("CONFIG SET maxmemory 0"), hanging)},
 	{"postgres", "Postgres stops like in a crash and is started again", ourServers, onServer("postgres",
@@ -120,7 +120,7 @@ func pause(ctx context.Context, s *Stack, rng *rand.Rand, p *Process) error {
 
 type serverStep func(context.Context, *Servers) error
 
-// onServer runs `do` and `undo` with a context that outlives the chaos, so that `undo` always runs.
+// onServer runs `do` and, after a while, `undo`. Both run even if the context of the chaos has ended.
 func onServer(name string, do, undo serverStep, lasts bounds) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverPatience)
@@ -166,7 +166,7 @@ func cut(_ context.Context, p *proxy, rng *rand.Rand) (count int) {
 	return count
 }
 
-// Idle connections have no response to drop, so lose waits at most two seconds for one.
+// lose drops the next response on some connections, within two seconds. An idle connection may have none.
 func lose(ctx context.Context, p *proxy, rng *rand.Rand) (count int) {
 	links := someLinks(p, rng)
 	for _, l := range links {

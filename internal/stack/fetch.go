@@ -26,7 +26,7 @@ const FetchedVersion = "17.5"
 
 const fetchTimeout = 15 * time.Minute
 
-// FetchedPrograms returns the folder of the programs that FetchPostgres downloaded below dir, or "" if there is none.
+// FetchedPrograms returns the folder of the downloaded Postgres programs in dir, or "" if they are missing.
 func FetchedPrograms(dir string) string {
 	if bin := filepath.Join(dir, "postgres-"+FetchedVersion+".0", "bin"); holdsPrograms(bin, postgresPrograms) {
 		return bin
@@ -63,14 +63,14 @@ func FetchPostgres(ctx context.Context, dir, repository string, log *slog.Logger
 	}
 	log.Info("the copy of Postgres is complete", "took", time.Since(began).Round(time.Millisecond))
 	err = os.Rename(programs, filepath.Join(dir, "postgres-"+FetchedVersion+".0"))
-	if bin = FetchedPrograms(dir); bin != "" { // another process may have been faster
+	if bin = FetchedPrograms(dir); bin != "" { // the rename fails if another process has downloaded the same version
 		err = nil
 	}
 	return bin, err
 }
 
-// download unpacks the build for this machine into programs. The library downloads only when it starts a server, which fails as root.
-// download passes an invalid encoding, so that initdb fails and no server starts.
+// download unpacks Postgres into the folder `programs`. The library embedded-postgres downloads only as part of a server start. With an
+// invalid encoding, initdb fails after the download, so no server starts. As root, a server could not start.
 func download(ctx context.Context, repository, work, programs string) error {
 	started := make(chan error, 1)
 	go func() {
