@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/internal/authlimit"
 )
 
-// Guard decides which requests come from operators. No other code decides this.
+// Guard decides which requests come from operators.
 type Guard struct {
 	Tokens   Tokens // without tokens, every request is an operator's; the listener must then be on loopback
 	Ended    Ended
@@ -34,10 +34,10 @@ type Refusal struct {
 	Challenge string // value of WWW-Authenticate for 401
 }
 
-// Challenge asks the sender of a request without a token to present one. A browser that opens a page shows a dialog.
+// Challenge asks the sender of a request without a token to present one. A browser that opens a page then asks the user for a password.
 const Challenge = `Basic realm="ForgeRun admin: the token is the password"`
 
-// pageChallenge is for scripts of pages with a login form of their own. Browsers show no dialog for it.
+// pageChallenge is for requests of scripts. Browsers show no dialog for it, so the page can show its login form.
 const pageChallenge = `Bearer realm="ForgeRun admin"`
 
 // keyPrefix is the prefix of client API keys, which are not accepted here.
@@ -52,7 +52,7 @@ func (g Guard) Check(r *http.Request) (Operator, *Refusal) {
 		}
 		return Operator{Name: DefaultName}, nil
 	}
-	if s, ok, refusal := g.open(r); ok || refusal != nil {
+	if s, ok, refusal := g.validSession(r); ok || refusal != nil {
 		if refusal != nil {
 			return Operator{}, refusal
 		}
@@ -66,7 +66,7 @@ func (g Guard) Check(r *http.Request) (Operator, *Refusal) {
 	if refusal != nil {
 		return Operator{}, refusal
 	}
-	// A browser sends the basic authentication password with requests from other sites' pages too, but then names the site in Origin.
+	// Browsers send a stored password even with requests of other sites' pages. Such requests have the header Origin.
 	if changes(r) && r.Header.Get("Origin") != "" && !deliberate(r) {
 		return Operator{}, forged(
 			"A request of a page that changes something needs the content type application/json or the header " + CSRFHeader + ".")
@@ -114,15 +114,16 @@ func forged(detail string) *Refusal { return &Refusal{Status: http.StatusForbidd
 
 func changes(r *http.Request) bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
 
-// deliberate reports whether r has a header that needs a CORS preflight. The server refuses preflights, so other sites cannot send it.
+// deliberate reports whether r has a header that needs a CORS preflight. Other sites cannot send such a header, because the server refuses
+// preflights.
 func deliberate(r *http.Request) bool {
 	mediaType, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	return r.Header.Get(CSRFHeader) != "" || strings.EqualFold(strings.TrimSpace(mediaType), "application/json")
 }
 
-// open returns the session of a request, unless it was logged out. While storage cannot be read, no session is valid, but tokens still
-// are.
-func (g Guard) open(r *http.Request) (Session, bool, *Refusal) {
+// validSession returns the session of a request if it was not logged out. If storage cannot be read, sessions are refused. Tokens still
+// work.
+func (g Guard) validSession(r *http.Request) (Session, bool, *Refusal) {
 	s, ok := g.session(r)
 	if !ok {
 		return s, false, nil
@@ -144,8 +145,8 @@ func unknown(detail string) *Refusal {
 		Detail: detail + " Try again, or send the token itself as a bearer token or as the password."}
 }
 
-// session returns the session of a request's cookie. A bearer token takes precedence: browsers add cookies by themselves, but a
-// caller adds a token on purpose.
+// session returns the session of a request's cookie. If the request has a bearer token, cookies are ignored: only a program sends a bearer
+// token.
 func (g Guard) session(r *http.Request) (Session, bool) {
 	if scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
 		return Session{}, false
@@ -165,8 +166,8 @@ func (g Guard) now() time.Time {
 	return g.Now()
 }
 
-// Known reports whether the request comes from an operator, or is open to everyone. It does not count or log failures, so only Check may
-// decide about access.
+// Known reports whether the request has valid credentials, or no tokens are configured. It does not check whether the session was logged
+// out, and does not count failures. Only Check may grant access.
 func (g Guard) Known(r *http.Request) bool {
 	_, session := g.session(r)
 	_, token := g.Tokens.Find(presented(r))
@@ -192,13 +193,12 @@ func (g Guard) Login(r *http.Request, token string) (Session, *Refusal) {
 // openSession is the session of every request if no tokens are configured.
 var openSession = Session{Operator: Operator{Name: DefaultName}, CSRFToken: "none-is-needed"}
 
-// Session returns the session that a page uses. Without a valid session cookie, the request needs the token itself, for example as
-// the basic authentication password.
+// Session returns the session of the request's cookie. Without a session cookie, it makes a session for a request with a token.
 func (g Guard) Session(r *http.Request) (Session, *Refusal) {
 	if g.Tokens.None() {
 		return openSession, nil
 	}
-	if s, ok, refusal := g.open(r); ok || refusal != nil {
+	if s, ok, refusal := g.validSession(r); ok || refusal != nil {
 		return s, refusal
 	}
 	operator, refusal := g.Check(r)
@@ -208,7 +208,7 @@ func (g Guard) Session(r *http.Request) (Session, *Refusal) {
 	return Session{Operator: operator, CSRFToken: openSession.CSRFToken}, nil
 }
 
-// Logout ends the session of a request for all copies of its cookie.
+// Logout ends the session of a request. Copies of its cookie become invalid too.
 func (g Guard) Logout(r *http.Request) *Refusal {
 	s, ok := g.session(r)
 	if !ok {
@@ -222,7 +222,7 @@ func (g Guard) Logout(r *http.Request) *Refusal {
 	return nil
 }
 
-// Renew returns a new cookie for the session, at most once a minute; "" for none.
+// Renew returns a cookie with a later expiry, or "". It renews a session at most once a minute.
 func (g Guard) Renew(r *http.Request) string {
 	if s, ok := g.session(r); ok {
 		if renewed, due := s.Renewed(g.now()); due {

@@ -36,8 +36,8 @@ const (
 	DefaultReaderName = "reader"
 )
 
-// Parse reads the tokens of operators and those of read-only operators. Each list has tokens, or name:token, separated by commas. Either
-// may be empty. Errors quote names but no tokens.
+// Parse reads two lists of tokens: `operators` may change everything, `readers` may only read. A list contains TOKEN or NAME:TOKEN,
+// separated by commas, or is empty. Errors quote names but no tokens.
 func Parse(operators, readers string) (Tokens, error) {
 	var t Tokens
 	if err := t.add(operators, Operator{Name: DefaultName}); err != nil {

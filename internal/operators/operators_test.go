@@ -10,7 +10,7 @@ import (
 const (
 	first  = "0123456789abcdef"
 	second = "fedcba9876543210"
-	third  = "a:token:with:colons" // has colons; Parse cuts the name only at the first one
+	third  = "a:token:with:colons" // Parse ends the name at the first colon
 )
 
 func TestParse(t *testing.T) {

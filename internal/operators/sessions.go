@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// A session is a cookie that an operator's browser gets at login. It contains the operator, the start and the last use, signed with
-// a key derived from the hash of the operator's token. All processes can check the signature. Removing the token ends its sessions.
-// Storage keeps the sessions that were logged out early, so that copies of their cookies are refused.
+// A session starts at login and is stored in a cookie. The cookie contains the operator, the start and the last use. It is signed with a
+// key derived from the token's hash. All processes can check the signature. Removing the token ends its sessions. Storage lists the
+// logged-out sessions until they expire, and copies of their cookies are refused.
 const (
 	SessionIdle   = 30 * time.Minute // maximum time between two requests
 	SessionLength = 12 * time.Hour   // maximum duration of a session
@@ -26,17 +26,17 @@ const (
 // SessionCookie is the name of the cookie.
 const SessionCookie = "forgerun_session"
 
-// CSRFHeader carries the session's CSRF token in requests that change something. Only a page of this origin can read the token or
-// set the header.
+// CSRFHeader carries the session's CSRF token in requests that change something. Pages of other origins can neither read the token nor set
+// the header.
 const CSRFHeader = "X-CSRF-Token"
 
-// Labels separate the keys that are derived from one hash.
+// Each key is derived from a token's hash and one of these labels.
 const (
 	sessionLabel = "forgerun operator session v1"
 	csrfLabel    = "forgerun operator csrf v1"
 )
 
-// Ended stores logged-out sessions, for all processes.
+// Ended is the store of logged-out sessions, which all processes share.
 type Ended interface {
 	Logout(ctx context.Context, session string, expires time.Time) error
 	LoggedOut(ctx context.Context, session string) (bool, error)
@@ -65,7 +65,7 @@ func (t Tokens) NewSession(token string, now time.Time) (Session, bool) {
 	return Session{}, false
 }
 
-// Session parses the value of a cookie. It refuses a cookie of another service, of a removed token, or of an ended session.
+// Session parses the value of a cookie. It returns false if the signature is wrong, the token was removed, or the session has expired.
 func (t Tokens) Session(cookie string, now time.Time) (Session, bool) {
 	fields := strings.Split(cookie, ":")
 	if len(fields) != 5 {
@@ -117,7 +117,7 @@ func (s Session) Cookie() string {
 	return text + ":" + s.mac(sessionLabel, text)
 }
 
-// Renewed returns the session after a request at now, and whether to send its cookie again.
+// Renewed returns the session after a request at the time `now`, and whether to send a new cookie.
 func (s Session) Renewed(now time.Time) (Session, bool) {
 	if now.Sub(s.seen) < renewEvery {
 		return s, false
@@ -130,7 +130,7 @@ func (s Session) SetCookie(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, cookie(r, s.Cookie(), int(SessionLength.Seconds())))
 }
 
-// ClearCookie makes the browser delete its session.
+// ClearCookie makes the browser delete the cookie. It does not end the session.
 func ClearCookie(w http.ResponseWriter, r *http.Request) { http.SetCookie(w, cookie(r, "", -1)) }
 
 func cookie(r *http.Request, value string, maxAge int) *http.Cookie {
