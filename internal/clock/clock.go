@@ -1,8 +1,8 @@
-// Package clock tells the service time, by which jobs run. In a test bed, a client may freeze it, move it and make it run faster.
-// Schedules follow it; leases, connection timeouts and signatures do not.
+// Package clock tells the service time, which determines when jobs are due. In a test bed, a client may freeze it, move it and make it run
+// faster. Schedules use the service time. Leases, connection timeouts and signatures use real time.
 //
-// Postgres stores the clock's settings. Each process applies them to its own Clock. Without a test bed, the clock is never moved:
-// it shows Postgres' time, which may differ from the machine's. A nil Clock is the machine's clock.
+// Postgres stores the clock's settings. Each process applies them to its own Clock. Without a test bed, the clock is never moved: it shows
+// Postgres' time, which may differ from the machine's. A nil *Clock shows the machine's time.
 package clock
 
 import (
@@ -12,16 +12,15 @@ import (
 	"time"
 )
 
-// Setting tells how to compute the service time from Postgres' clock after a move. The zero value is a clock that was never
-// moved.
+// Setting converts the time of Postgres' clock to the service time after a move. The zero value is a clock that was never moved.
 type Setting struct {
-	Number int64     // number of the move, from 1
+	Number int64     // moves are numbered from 1; a freeze and a new rate are moves too
 	Real   time.Time // time of the move by Postgres' clock
-	Time   time.Time // service time at that moment
-	Rate   float64   // rate of the service time since then; 0: frozen
+	Time   time.Time // service time at Real
+	Rate   float64   // speed of the service time after Real; 1: normal, 0: frozen
 }
 
-// Moved reports whether the service's time may differ from Postgres' clock.
+// Moved reports whether the clock was ever moved.
 func (s Setting) Moved() bool { return s.Number > 0 }
 
 // At returns the service time when Postgres' clock shows `real`.
@@ -51,11 +50,11 @@ func (s Setting) Wait(d time.Duration) time.Duration {
 	return time.Duration(min(math.Ceil(float64(d)/s.Rate), math.MaxInt64/2))
 }
 
-// Moves are all settings of a clock, in order.
+// Moves are the settings after each move of a clock, oldest first.
 type Moves []Setting
 
-// Real returns when, by Postgres' clock, the service time reached t. If a move jumped over t, it returns the time of that move.
-// For a future t, it assumes no more moves, and returns at most a year after the last one.
+// Real returns when, by Postgres' clock, the service time reached t. If a move skipped t, Real returns the time of this move. For a future
+// t, Real assumes no more moves. The result is at most a year after the last move.
 func (ms Moves) Real(t time.Time) time.Time {
 	last := Setting{Real: t, Time: t, Rate: 1} // before the first move, the clock shows Postgres' time
 	i := 0
@@ -81,8 +80,8 @@ type Clock struct {
 // New makes a clock that was never moved.
 func New() *Clock { return &Clock{changed: make(chan struct{})} }
 
-// Set applies a setting and the difference between Postgres' clock and this machine's. It ignores a setting that is older than the
-// current one.
+// Set applies a setting. The parameter ahead is Postgres' time minus this machine's. Set ignores a setting that is older than the current
+// one.
 func (c *Clock) Set(s Setting, ahead time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,14 +118,14 @@ func (c *Clock) Now() time.Time {
 	return c.setting.At(time.Now().Add(c.ahead))
 }
 
-// Wait returns how much real time it takes until d has passed in service time, if the clock is not moved meanwhile.
+// Wait is like Setting.Wait for the current setting.
 func (c *Clock) Wait(d time.Duration) time.Duration { return c.Setting().Wait(d) }
 
 // farAhead limits the wait for a time that a frozen clock never reaches.
 const farAhead = 365 * 24 * time.Hour
 
-// Real returns when, by this machine's clock, the service time reaches t if the clock is not moved meanwhile. For a moved clock,
-// the result is at most a year away.
+// Real returns the time of this machine's clock at which the service time reaches t. It assumes no further moves. For a moved clock, the
+// result is at most a year away.
 func (c *Clock) Real(t time.Time) time.Time {
 	if !c.Moved() {
 		return t
@@ -147,7 +146,8 @@ func (c *Clock) Changed() <-chan struct{} {
 // longest limits each sleep, so that SleepUntil notices an adjustment of Postgres' clock.
 const longest = time.Minute
 
-// SleepUntil waits until the clock shows t, even if the clock is moved meanwhile. If ctx ends first, it returns the cause.
+// SleepUntil waits until the clock shows t, even if the clock is moved meanwhile. If ctx ends before t, SleepUntil returns
+// context.Cause(ctx).
 func (c *Clock) SleepUntil(ctx context.Context, t time.Time) error {
 	for {
 		changed := c.Changed() // before reading the time, so that no move in between is missed

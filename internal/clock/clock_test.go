@@ -56,7 +56,6 @@ func TestMoves(t *testing.T) {
 	require.True(t, moves[:2].Real(after(11*time.Hour)).After(after(24*time.Hour)), "a frozen clock does not reach the time")
 }
 
-// SleepUntil never returns early. It returns when the clock runs to the time or is moved to it.
 func TestSleepUntil(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -76,7 +75,7 @@ func TestSleepUntil(t *testing.T) {
 		c.Set(clock.Setting{Number: 1, Real: time.Now(), Time: c.Now()}, 0) // frozen
 		time.Sleep(10 * time.Hour)
 		require.Empty(t, woken)
-		c.Set(clock.Setting{Number: 2, Real: time.Now(), Time: c.Now(), Rate: 59}, 0) // 59 minutes are left
+		c.Set(clock.Setting{Number: 2, Real: time.Now(), Time: c.Now(), Rate: 59}, 0) // 59 minutes until due, at 59 times the speed: one minute
 		require.Equal(t, time.Minute+10*time.Hour+time.Minute, <-woken)
 
 		go func() {

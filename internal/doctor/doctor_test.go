@@ -29,7 +29,6 @@ func goodRedis() queue.ServerFacts {
 	}
 }
 
-// only requires exactly one problem, with the given severity and words. For Healthy it requires that there is no problem.
 func only(t *testing.T, all Findings, want Severity, words ...string) {
 	t.Helper()
 	var bad Findings
@@ -85,7 +84,7 @@ func TestDoctorJudgesPostgres(t *testing.T) {
 			i.Schema, i.MissingPrivileges = `"My app"`, []string{"A on a", "B on b", "C on c", "D on d", "E on e"}
 		}, Failing,
 			[]string{"lacks A on a, B on b, C on c and 2 more", "GRANT SELECT", `IN SCHEMA "My app" TO`}},
-		{func(i *repo.Inspection) { i.MigratorLacks = "CREATE on schema app" }, Healthy, nil}, // no migration is due
+		{func(i *repo.Inspection) { i.MigratorLacks = "CREATE on schema app" }, Healthy, nil}, // the schema is current
 		{func(i *repo.Inspection) { i.Usable = 65 }, Warning, []string{"room for 2", "max_connections"}},
 		{func(i *repo.Inspection) { i.Usable = 66 }, Healthy, nil},
 		{func(i *repo.Inspection) { i.Usable = 21 }, Failing, []string{"room for 0"}},
@@ -154,7 +153,6 @@ func TestDoctorJudgesRedis(t *testing.T) {
 	only(t, fs, Failing, "no masters")
 }
 
-// Every reason why a store cannot be inspected is reported in one sentence, with advice.
 func TestDoctorKnowsEveryObstacle(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{

@@ -29,7 +29,7 @@ const (
 type Finding struct {
 	Level  Severity `json:"level"`
 	What   string   `json:"what"`  // what was examined
-	Found  string   `json:"found"` // never a secret
+	Found  string   `json:"found"` // what was observed, without secrets
 	Advice string   `json:"advice,omitempty"`
 }
 
@@ -51,7 +51,7 @@ type Case struct {
 	found, advice string
 }
 
-// OK is the case without a problem.
+// OK always applies: nothing is wrong.
 func OK(found string) Case { return Case{true, Healthy, found, ""} }
 
 // Warn is a case in which something works, but not as expected.
@@ -105,15 +105,15 @@ func (fs Findings) Write(w io.Writer, asJSON bool, paint func(s Severity, text s
 	return err
 }
 
-// Postgres' clock determines leases and due times. This machine's clock determines when API keys expire and when Redis releases
-// waiting tasks. It also timestamps signatures. A difference of a second may be noticeable. Beyond half a minute, asynq takes tasks
-// away from live workers.
+// Postgres' clock determines leases and due times. This machine's clock determines when API keys expire and when Redis releases waiting
+// tasks. It also timestamps signatures. A difference of a second delays jobs or starts them early. With more than half a minute, asynq
+// takes tasks away from live workers.
 const (
 	clockWarn = time.Second
 	clockFail = 30 * time.Second
 )
 
-// judgeClock first subtracts half of the round trip, the uncertainty of the measurement.
+// The measured difference is uncertain by half the round trip, so judgeClock subtracts that.
 func (fs *Findings) judgeClock(what string, ahead, roundTrip time.Duration) {
 	direction := "ahead of"
 	if ahead < 0 {
@@ -130,7 +130,7 @@ func (fs *Findings) judgeClock(what string, ahead, roundTrip time.Duration) {
 
 func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
-// InspectTimeout limits the inspection of one store, connect included.
+// InspectTimeout limits the inspection of both stores, including the connections.
 const InspectTimeout = 8 * time.Second
 
 // Inspect inspects and judges both stores. Either address may be empty. The returned state of the service is nil if Postgres could
@@ -149,7 +149,7 @@ func (fs *Findings) Inspect(ctx context.Context, role, databaseURL, redisURL str
 		group.Go(func() { redis, redisErr = queue.Inspect(ctx, redisURL) })
 	}
 	group.Wait()
-	// Only dev may have no addresses. For other roles, the check of the configuration reports a missing address.
+	// dev needs no addresses, because it can start its own servers. For other roles, the configuration check reports a missing address.
 	notRunning := func(address string) Case {
 		return Case{role == "dev" && address == "", Healthy, "not checked: dev starts its own server, and dev is not running", ""}
 	}
@@ -164,10 +164,10 @@ func (fs *Findings) Inspect(ctx context.Context, role, databaseURL, redisURL str
 	return postgres.State
 }
 
-// obstacles has the advice for each error of an inspection.
-type obstacles map[error]string
+// adviceFor maps the errors of an inspection to advice.
+type adviceFor map[error]string
 
-func (known obstacles) judge(fs *Findings, store, address, variable string, err error) {
+func (known adviceFor) judge(fs *Findings, store, address, variable string, err error) {
 	place := "at " + address
 	if address == "" {
 		place = "(" + variable + ")"

@@ -11,10 +11,10 @@ import (
 	"github.com/forgerun/forgerun/tasks/queue"
 )
 
-// oldestPostgres is the oldest major version that Postgres still supports. The SQL needs version 13 (xid8, gen_random_uuid).
+// oldestPostgres is the oldest major version that Postgres still supports.
 const oldestPostgres = 14
 
-var postgresObstacles = obstacles{ //nolint:gosec // the address is an example
+var postgresObstacles = adviceFor{ //nolint:gosec // the address is an example
 	repo.ErrBadURL: "write FORGERUN_DATABASE_URL as postgres://user:password@host:5432/database, with the password percent-encoded",
 	repo.ErrAway:   "start Postgres, or correct host and port in FORGERUN_DATABASE_URL; a firewall may be in between",
 	repo.ErrSilent: "check the server: it hangs, is overloaded, or a firewall drops the packets",
@@ -128,7 +128,7 @@ func (fs *Findings) judgeConnections(role string, i repo.Inspection) {
 		OK(found))
 }
 
-// longDue is how long a job may be due before doctor reports it. The leader enqueues lost tasks again within less than this time.
+// longDue is how long a job may be due before doctor reports it. The leader finds and enqueues a lost task in less time.
 const longDue = time.Minute
 
 // JudgeState judges the running processes and waiting jobs of the service.
@@ -159,7 +159,7 @@ func (fs *Findings) JudgeState(s *repo.State) {
 		OK("a process is the leader"))
 }
 
-var redisObstacles = obstacles{
+var redisObstacles = adviceFor{
 	queue.ErrBadURL:     "correct FORGERUN_REDIS_URL",
 	queue.ErrAway:       "start Redis, or correct the hosts in FORGERUN_REDIS_URL; until then jobs are accepted, but wait",
 	queue.ErrSilent:     "check the server: it hangs, is overloaded, or a firewall drops the packets; without TLS write redis://",
@@ -210,8 +210,8 @@ func (fs *Findings) judgeServer(name string, s queue.ServerFacts) {
 		Fail(s.Role == "slave", "replica: it accepts no writes", "point FORGERUN_REDIS_URL to the master, or use redis-sentinel://"),
 		OK(s.Role))
 	const untold = "not checked: this server does not report the setting"
-	// Missing persistence is only a warning, because lost tasks are enqueued again from Postgres. Only old entries of the outcome
-	// stream would be lost.
+	// Missing persistence is only a warning, because lost tasks are enqueued again from Postgres. Redis would only lose old entries of the
+	// outcome stream.
 	fs.Judge(name+" persistence",
 		Case{s.AppendOnly == "", Healthy, untold, ""},
 		Warn(s.AppendOnly == "0", "appendonly is no: a restart loses the queue, which the leader refills, and all of the outcome stream",

@@ -6,15 +6,14 @@ import (
 	"sync"
 )
 
-// Semaphore divides a number of places among clients, which have keys of type K. A client gets another place only while more places
-// are free than it holds. So one client holds at most half of all places. Some places usually stay free for new clients. A freed
-// place goes first to the waiting client that holds the fewest. A new client therefore waits at most until another client releases
-// a place.
+// Semaphore divides a number of places among clients, which have keys of type K. A client gets a further place only if it holds fewer
+// places than are free. So one client holds at most half of all places. Some places usually stay free for new clients. A freed place goes
+// first to the waiting client with the fewest places. So a new client gets the first place that another client releases.
 type Semaphore[K comparable] struct {
 	mu      sync.Mutex
 	free    int
 	clients map[K]*places
-	waiting []*places // clients with waiting callers; the client that got a place last is at the end
+	waiting []*places // clients with waiting callers, in order of their last place, oldest first
 }
 
 type places struct {
@@ -27,7 +26,7 @@ func New[K comparable](n int) *Semaphore[K] {
 	return &Semaphore[K]{free: n, clients: map[K]*places{}}
 }
 
-// Acquire waits for a place until giveUp is closed and reports whether it got one.
+// Acquire waits for a place. It returns false if giveUp is closed first.
 func (s *Semaphore[K]) Acquire(client K, giveUp <-chan struct{}) bool {
 	if s.TryAcquire(client) {
 		return true
@@ -42,7 +41,7 @@ func (s *Semaphore[K]) Acquire(client K, giveUp <-chan struct{}) bool {
 	}
 }
 
-// TryAcquire takes a place if the client may have one now and no other caller waits for it.
+// TryAcquire takes a place without waiting. It returns false if the client may have none now, or already waits for one.
 func (s *Semaphore[K]) TryAcquire(client K) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,8 +112,8 @@ func (s *Semaphore[K]) forget(client K) {
 	}
 }
 
-// serve grants free places to waiting clients, first to the client that holds the fewest. It stops once that client holds as many
-// places as are free.
+// serve grants free places to waiting clients, first to the client that holds the fewest. It stops when this client may have no further
+// place.
 func (s *Semaphore[K]) serve() {
 	for len(s.waiting) > 0 {
 		next := 0

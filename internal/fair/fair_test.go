@@ -56,7 +56,6 @@ func TestFewestPlacesServedFirst(t *testing.T) {
 	})
 }
 
-// A waiter that gives up keeps no place, even if it gets one at the same moment.
 func TestPlacesAreNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New[string](3)

@@ -1,5 +1,5 @@
-// Package holders finds the process that holds a port or the lock of a file. It uses only what Linux shows to this user in /proc,
-// and finds nothing on other systems.
+// Package holders finds the process that listens on a port or has locked a file. It reads /proc, with this user's permissions. On systems
+// other than Linux it finds nothing.
 package holders
 
 import "fmt"

@@ -25,7 +25,7 @@ func OfPort(address string) (Holder, bool) {
 		return Holder{}, false
 	}
 	sockets := map[string]bool{}
-	tables := []func() (procfs.NetTCP, error){proc.NetTCP, proc.NetTCP6} //nolint:staticcheck // netlink is only worth it for frequent calls
+	tables := []func() (procfs.NetTCP, error){proc.NetTCP, proc.NetTCP6} //nolint:staticcheck // reading /proc is simpler than netlink
 	for _, read := range tables {
 		table, err := read()
 		if err != nil {

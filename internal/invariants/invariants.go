@@ -37,7 +37,8 @@ type Finding struct {
 // String returns the finding as one sentence.
 func (f Finding) String() string { return f.Name + ": " + f.Detail }
 
-// Find calls found with each row that breaks a rule. invariants.sql describes the parameters.
+// Find runs all rules. It calls the function `found` for each row that breaks one. The head of invariants.sql describes the query
+// parameters.
 func Find(ctx context.Context, tx pgx.Tx, parameters pgx.NamedArgs, found func(Finding)) error {
 	for _, r := range Rules {
 		if err := r.Find(ctx, tx, parameters, found); err != nil {
@@ -47,7 +48,7 @@ func Find(ctx context.Context, tx pgx.Tx, parameters pgx.NamedArgs, found func(F
 	return nil
 }
 
-// Find calls found with each row that breaks the rule.
+// Find calls the function `found` for each row that breaks the rule.
 func (r Rule) Find(ctx context.Context, tx pgx.Tx, parameters pgx.NamedArgs, found func(Finding)) error {
 	rows, _ := tx.Query(ctx, r.query, parameters) // ForEachRow returns the error of Query
 	var job, detail *string

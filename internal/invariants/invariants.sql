@@ -1,12 +1,11 @@
--- Rules that the service's rows satisfy at any moment, except those that table constraints already enforce. Each query returns the rows
--- that break a rule: the job (null if the rule is not about a job) and details. The line above a query has the invariant of the
--- simulator's judge, and the violation.
+-- These rules hold at any moment. Rules that table constraints enforce are omitted. Each query returns the rows that break a rule: the job
+-- (null if the rule is not about a job) and details. The line above a query names the invariant of the simulator and the violation.
 --
 -- Parameters:
 -- @now is the service time.
--- @settled is a time: the effects of all earlier changes must be visible.
+-- @settled is a time. All effects of earlier changes must be in the tables.
 -- @skew is the largest difference between the clocks of two processes.
--- @follow is the longest time from a change to its effects.
+-- @follow is the longest time from a change to the end of its effects, such as a batch's completion.
 -- @recent is the longest time that a transaction stays open.
 
 -- accepted: a row refers to a job that does not exist

@@ -16,11 +16,11 @@ const DefaultGrace = 5 * time.Second
 type Part struct {
 	Name  string
 	Start func(context.Context) error // nil: nothing to start
-	Stop  func(context.Context) error // nil: nothing to stop; its context ends after Grace
+	Stop  func(context.Context) error // nil: nothing to stop; the context that it gets ends after Grace
 	Grace time.Duration               // limit of Stop; DefaultGrace if 0
 }
 
-// Loop returns a part that runs f in a goroutine. Stop ends f's context and waits.
+// Loop returns a part that runs f in a goroutine. Stop cancels the context of f and waits until f returns.
 func Loop(name string, f func(context.Context)) Part {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -45,13 +45,13 @@ func Loop(name string, f func(context.Context)) Part {
 	}
 }
 
-// Close returns a part that only needs to be stopped.
+// Close returns a part that calls `stop` when the group stops.
 func Close(name string, stop func()) Part {
 	return Part{Name: name, Stop: func(context.Context) error { stop(); return nil }}
 }
 
-// Group holds the started parts of a process. The zero value is empty. Only one goroutine may call Start, but any goroutine may
-// call Stop, even twice.
+// Group holds the started parts of a process. The zero value is empty. Only one goroutine may call Start. Any goroutine may call Stop, and
+// more than once.
 type Group struct {
 	Log *slog.Logger // for parts that did not stop cleanly; nil: slog.Default()
 
@@ -74,8 +74,8 @@ func (g *Group) Start(ctx context.Context, parts ...Part) error {
 	return nil
 }
 
-// Stop stops the started parts, the latest first. Each has its own grace, independent of the others. Stop logs failures and still
-// stops the other parts. A second call, or one before Start, does nothing.
+// Stop stops the started parts, the latest first. Stop logs failures and still stops the other parts. A second call, or one before Start,
+// does nothing.
 func (g *Group) Stop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -29,7 +29,7 @@ func TestPartsStopInReverseOrderAndOnce(t *testing.T) {
 	var j journal
 	var out bytes.Buffer
 	g := lifecycle.Group{Log: slog.New(slog.NewTextHandler(&out, nil))}
-	g.Stop() // before any Start
+	g.Stop()
 	require.NoError(t, g.Start(t.Context(), j.part("a", nil, nil), j.part("b", nil, errors.New("stuck"))))
 	failed := errors.New("no")
 	require.ErrorIs(t, g.Start(t.Context(), j.part("c", nil, nil), j.part("d", failed, nil), j.part("e", nil, nil)), failed)

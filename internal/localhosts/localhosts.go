@@ -17,11 +17,11 @@ const (
 	maxLabel = 63
 )
 
-// container is the host's name inside Docker containers. The top-level domain internal is private, so an attacker cannot register
-// names in it.
-const container = "host.docker.internal"
+// Docker containers use dockerHost for the machine they run on. The top-level domain "internal" is reserved for private use, so an
+// attacker cannot register this name.
+const dockerHost = "host.docker.internal"
 
-// Only is like These, for the host of publicURL.
+// Only returns the check of These for the host of publicURL.
 func Only(publicURL string) func(host string) bool {
 	u, err := url.Parse(publicURL)
 	if err != nil {
@@ -30,10 +30,10 @@ func Only(publicURL string) func(host string) bool {
 	return These(u.Hostname())
 }
 
-// ThisMachine allows the same names as These, and this machine's own names.
+// ThisMachine returns the check of These for the names, and for this machine's own names.
 func ThisMachine(names ...string) func(host string) bool {
-	own, _ := os.Hostname() // after an error, own is "", which These ignores
-	return These(append(names, own, container)...)
+	own, _ := os.Hostname() // if this fails, own is "", which is not allowed as a name
+	return These(append(names, own, dockerHost)...)
 }
 
 // These returns a check of Host headers. It allows localhost and its subdomains, loopback addresses and names, with any port. It
@@ -51,15 +51,15 @@ func These(names ...string) func(host string) bool {
 	}
 }
 
-// FromOtherPage reports whether a page of another origin made a browser send a request for host. Another port of localhost is another
-// origin, although browsers report same-site for it. A followed link does not count, because the page cannot read the response.
+// FromOtherPage reports whether a web page of another origin caused the request. A page on another port of localhost counts, although
+// browsers send Sec-Fetch-Site: same-site. A followed link on such a page does not count, because the page cannot read the response.
 func FromOtherPage(method, host string, header func(name string) string) bool {
 	switch header("Sec-Fetch-Site") {
 	case "same-origin", "none":
 		return false
 	case "same-site":
 		return method != "GET" || header("Sec-Fetch-Mode") != "navigate" || header("Sec-Fetch-Dest") != "document"
-	case "": // old browsers do not send it, and no browser sends it to hosts that it does not trust
+	case "": // missing in old browsers, and for hosts that a browser does not trust, such as HTTP outside localhost
 		origin := header("Origin")
 		u, err := url.Parse(origin)
 		return origin != "" && (err != nil || !strings.EqualFold(u.Host, host))
@@ -67,7 +67,7 @@ func FromOtherPage(method, host string, header func(name string) string) bool {
 	return true
 }
 
-// nameOf returns "" for an invalid host.
+// nameOf returns the host without a port, or "" if it is invalid.
 func nameOf(host string) string {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return host
@@ -109,8 +109,7 @@ func isLabel(s string) bool {
 	return 0 < len(s) && len(s) <= maxLabel
 }
 
-// Reachable returns the address at which programs on this machine reach a listener. For a listener on all addresses it returns a
-// loopback address.
+// Reachable returns an address of a listener for programs on this machine. For a listener on all addresses it returns a loopback address.
 func Reachable(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsUnspecified() {
