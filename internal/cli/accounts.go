@@ -57,7 +57,7 @@ func createClient(f *pflag.FlagSet) run {
 			return err
 		}
 		var made client.CreatedClient
-		if public != nil { // registration may need the operator's token
+		if public != nil { // some services require an operator's token to create a client
 			public = public.WithKey(c.finder().AdminToken())
 			made.ClientID, err = public.CreateClient(c)
 		} else {

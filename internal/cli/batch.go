@@ -115,13 +115,13 @@ func poll(ctx context.Context, ask func() (ended bool, pause time.Duration, err 
 	}
 }
 
-// submissions reads the jobs of a file: JSON, YAML, or one JSON value per line.
+// The content is JSON, YAML or JSON Lines.
 func submissions(content []byte) (jobs []client.JobRequest, err error) {
 	if lines, ok := onLines(content); ok {
 		return lines, nil
 	}
 	var document any
-	if err := yaml.Unmarshal(content, &document); err != nil { // JSON is a subset of YAML
+	if err := yaml.Unmarshal(content, &document); err != nil { // also parses JSON, a subset of YAML
 		return nil, fmt.Errorf("the file is neither JSON nor YAML: %w", err)
 	}
 	if object, ok := document.(map[string]any); ok && object["jobs"] != nil {

@@ -1,5 +1,4 @@
-// Package cli is the command line for users and operators of ForgeRun. It is an external client: it uses package client and the
-// operator API, and shares no code with the service.
+// Package cli is the command line for users and operators of ForgeRun. It talks to the service only over HTTP, and shares no code with it.
 package cli
 
 import (

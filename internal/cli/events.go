@@ -50,7 +50,7 @@ func events(f *pflag.FlagSet) run {
 	})(f)
 }
 
-// log prints the last entries of a list; limit 0 means all.
+// log prints the newest events, at most `limit`. The limit 0 means all.
 func (c *call) log(entries iter.Seq2[client.Event, error], limit int) error {
 	var events []client.Event
 	for event, err := range entries {

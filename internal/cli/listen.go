@@ -52,7 +52,7 @@ func (s *Shell) listen() *cobra.Command {
 	return c
 }
 
-// listen receives messages until it has got --count of them or the context ends.
+// listen receives webhook messages until --count is reached or the context ends.
 func (r *receiver) listen(api *client.Client) error {
 	if target, err := url.Parse(r.forward); r.forward != "" && (err != nil || target.Host == "") {
 		return command.Usagef("--forward %q must be a URL such as http://localhost:3000/hook", r.forward)
@@ -94,7 +94,7 @@ func (r *receiver) listen(api *client.Client) error {
 	select {
 	case err := <-served:
 		return err
-	case <-r.enough: // Shutdown waits until the last response is sent
+	case <-r.enough: // Shutdown, unlike Close, lets the last response be sent
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r), patience)
 		defer cancel()
 		return server.Shutdown(ctx)
@@ -105,7 +105,7 @@ func (r *receiver) listen(api *client.Client) error {
 
 const (
 	maxBody    = 4 << 20
-	patience   = 5 * time.Second // time limit of the last requests when the command ends
+	patience   = 5 * time.Second // limit for finishing responses and deleting the webhook at the end
 	remembered = 10_000          // number of deliveries kept to recognize duplicates
 )
 
@@ -152,7 +152,7 @@ func (r *receiver) receive(request *http.Request, body []byte) int {
 		if errors.Is(err, client.ErrSignature) {
 			return http.StatusUnauthorized
 		}
-		return http.StatusServiceUnavailable // the keys are unavailable; the service retries the message
+		return http.StatusServiceUnavailable // the public keys are unavailable; after 503 the service sends the message again
 	}
 	if r.seen[message.WebhookID] {
 		return http.StatusNoContent // already handled; the service repeats a message if our response was lost
@@ -206,7 +206,7 @@ func (r *receiver) sendOn(request *http.Request, body []byte) (status int, err e
 	for _, name := range []string{"Connection", "Content-Length", "Keep-Alive", "Transfer-Encoding"} { // hop-by-hop headers and length
 		on.Header.Del(name)
 	}
-	answer, err := http.DefaultTransport.RoundTrip(on) // RoundTrip does not follow redirects
+	answer, err := http.DefaultTransport.RoundTrip(on) // RoundTrip, so that a redirect is returned and not followed
 	if err != nil {
 		return 0, err
 	}

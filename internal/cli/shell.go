@@ -64,7 +64,7 @@ func (s *Shell) cmd(use, short string, do action) *cobra.Command {
 	return c
 }
 
-// group makes a command that only has subcommands. names is the name and its aliases: "jobs job".
+// group makes a command that only has subcommands. `names` contains the name, then aliases: "jobs job".
 func (s *Shell) group(names, short string, below ...*cobra.Command) *cobra.Command {
 	all := strings.Fields(names)
 	c := command.Group(&cobra.Command{Use: all[0], Aliases: all[1:], Short: short})
@@ -194,7 +194,7 @@ func strictly(content []byte, into any) error {
 	return nil
 }
 
-// readSecret reads a line of standard input. In a terminal it asks the question and hides the answer.
+// readSecret reads a line of standard input. If standard input is a terminal, it prints the question and hides what is typed.
 func (s *Shell) readSecret(question string) (string, error) {
 	if terminal, ok := s.Stdin.(*os.File); ok && question != "" && term.IsTerminal(terminal) {
 		answer, err := term.ReadPassword(terminal, func() { _, _ = fmt.Fprint(s.Stderr, question) })

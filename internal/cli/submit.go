@@ -139,7 +139,7 @@ func requestFlags(f *pflag.FlagSet, r *client.JobRequest) (complete run) {
 	}
 }
 
-// jsonText reads JSON from an argument, or from the file after @.
+// jsonText returns the argument's JSON. For "@FILE", it reads the file.
 func (c *call) jsonText(text, flag string) (json.RawMessage, error) {
 	if name, ok := strings.CutPrefix(text, "@"); ok {
 		content, err := c.readFile(name)

@@ -24,7 +24,7 @@ const (
 	EnvDataDir    = "FORGERUN_DATA_DIR"
 )
 
-// Variables are the environment variables that the command line reads and the servers do not.
+// Variables are the environment variables of the command line only. The servers ignore them.
 var Variables = []string{EnvURL, EnvKey, EnvAdminURL, EnvContext, EnvContexts}
 
 // Endpoint is a service with credentials. Fields may be empty.
@@ -57,12 +57,12 @@ type Finder struct {
 // ErrNoAddress means that no source has an address.
 var ErrNoAddress = errors.New("unknown address")
 
-// Client returns the address of the public API and a key for it, if any.
+// Client returns the address of the public API and a key. The key may be empty.
 func (f Finder) Client() (url, key string, err error) {
 	return f.find("the service", "--url", EnvURL, func(p Endpoint) (string, string) { return p.URL, p.Key })
 }
 
-// Operator returns the address of the operator API and a token for it, if any.
+// Operator returns the address of the operator API and a token. The token may be empty.
 func (f Finder) Operator() (url, token string, err error) {
 	return f.find("the admin listener", "--admin-url", EnvAdminURL, func(p Endpoint) (string, string) { return p.AdminURL, p.AdminToken })
 }

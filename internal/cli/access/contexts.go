@@ -19,7 +19,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 )
 
-// Contexts are the services that a user has named. They are stored in a file that only this user can read.
+// Contexts are addresses and credentials that a user has saved under names. Only this user can read their file.
 type Contexts struct {
 	Current string              `yaml:"current,omitempty"`
 	All     map[string]Endpoint `yaml:"contexts,omitempty"`
@@ -102,7 +102,7 @@ func (p *Contexts) Save() error {
 	return nil
 }
 
-// WriteFile writes a file that only the owner can read, whole or not at all.
+// WriteFile writes a file atomically. Only the owner can read it.
 func WriteFile(path string, content []byte) error {
 	file, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
 	if err != nil {
@@ -132,7 +132,7 @@ type Dev struct {
 	RedisURL    string `json:"redis_url"`
 }
 
-// DevFile returns the path of the file that contains Dev. Only its owner can read it.
+// DevFile returns the path of the file in which forgerun dev stores its addresses and credentials.
 func DevFile(dataDir string) string { return filepath.Join(dataDir, "dev.json") }
 
 // ReadDev reads DevFile from a data folder. It fails if the process that wrote the file has ended.

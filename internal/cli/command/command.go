@@ -1,5 +1,4 @@
-// Package command is shared by the command lines of this repository's programs. It defines exit codes and usage errors with
-// suggestions.
+// Package command is shared by the command lines of this repository's programs. It defines exit codes, usage errors and help.
 package command
 
 import (
@@ -39,7 +38,7 @@ type Exit struct {
 	Err  error
 }
 
-// Error returns the printed text.
+// Error returns the text to print, or "".
 func (e *Exit) Error() string {
 	if e.Err == nil {
 		return ""
@@ -61,7 +60,7 @@ func Code(code int) error {
 // Usagef returns a usage error.
 func Usagef(format string, args ...any) error { return &Exit{WrongUsage, fmt.Errorf(format, args...)} }
 
-// ParseTime parses an argument in RFC 3339; T and Z may be lower-case.
+// ParseTime parses an RFC 3339 time, in which t and z may be lower-case.
 func ParseTime(text string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339Nano, strings.ToUpper(text))
 	return at.UTC(), err
@@ -164,7 +163,7 @@ func New(use, short string, run func(*cobra.Command, []string) error) *cobra.Com
 	return c
 }
 
-// JSON adds the flag --json, which means the same in every command.
+// JSON adds the flag --json.
 func JSON(f *pflag.FlagSet, into *bool) {
 	f.BoolVar(into, "json", false, "print JSON to standard output")
 }
@@ -196,7 +195,7 @@ func Only(words ...string) cobra.PositionalArgs {
 	}
 }
 
-// strictHelp makes "help" refuse names that are neither a command nor a topic.
+// strictHelp makes "help" fail for an unknown command or topic.
 func strictHelp(root *cobra.Command) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) == 1 && isHelp(args[0]) {

@@ -39,8 +39,8 @@ func TestExecute(t *testing.T) {
 	for name, c := range map[string]struct {
 		args     []string
 		code     int
-		sentence string   // text of the error
-		got      []string // nil: nothing ran
+		sentence string
+		got      []string // arguments that the command received; nil if it did not run
 	}{
 		"flags":             {[]string{"leaf", "--url", "a", "--to=0", "b"}, 0, "", []string{"a", "b"}},
 		"after two dashes":  {[]string{"leaf", "--", "-url", "help"}, 0, "", []string{"", "-url", "help"}},

@@ -21,7 +21,7 @@ type Program struct {
 
 // Unusable prints an error in the user's input, and returns the exit code WrongUsage.
 func (p Program) Unusable(err error) int {
-	for i, line := range strings.Split(err.Error(), "\n") { // a scenario may have several mistakes
+	for i, line := range strings.Split(err.Error(), "\n") { // one line per mistake
 		if i == 0 {
 			line = "forgerun: " + line
 		}
@@ -30,8 +30,8 @@ func (p Program) Unusable(err error) int {
 	return WrongUsage
 }
 
-// Unbroken lets commands continue when the reader of their output has gone. For example, if head ends first in "forgerun demo | head",
-// demo can still stop its child processes.
+// Unbroken makes commands ignore SIGPIPE. Writes to a closed pipe then return an error. For example, if head ends first in "forgerun demo
+// | head", demo can still stop its child processes.
 func Unbroken(commands ...*cobra.Command) []*cobra.Command {
 	for _, c := range commands {
 		c.PreRun = func(*cobra.Command, []string) {

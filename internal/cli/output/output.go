@@ -14,7 +14,7 @@ import (
 // Forms are the values of the flag --output.
 var Forms = []string{"table", "wide", "json"}
 
-// Printer prints in one form.
+// Printer prints values in the format Form.
 type Printer struct {
 	Form  string // one of Forms
 	Quiet bool   // print only the first column, the id
@@ -23,7 +23,7 @@ type Printer struct {
 	Now   func() time.Time
 }
 
-// Check reports an error if the form does not exist.
+// Check returns an error for an unknown Form.
 func (p *Printer) Check() error {
 	if !slices.Contains(Forms, p.Form) {
 		return fmt.Errorf("unknown output format %q: use table, wide or json (jq can convert it), or --quiet for ids", p.Form)
@@ -41,7 +41,7 @@ func (p *Printer) List(v View, items any) error {
 		return err
 	}
 	rows, _ := value.([]any)
-	return p.print(v, append([]any{}, rows...), rows) // an array, even if there are no items
+	return p.print(v, append([]any{}, rows...), rows) // append makes it [] instead of null when empty
 }
 
 // One prints one value.

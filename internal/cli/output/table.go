@@ -40,7 +40,7 @@ func NewView(columns string, show ...func(value any) string) (v View) {
 	return v
 }
 
-// longest is the maximum length of a text in a narrow table.
+// Texts are cut to this many characters, except in the form wide.
 const longest = 60
 
 func (p *Printer) table(v View, values []any) error {

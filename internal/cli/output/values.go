@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// neverSet is Go's zero time in JSON. The client library uses it for a missing time.
+// neverSet is Go's zero time in JSON. The client library returns it for a time that the service did not send.
 const neverSet = "0001-01-01T00:00:00Z"
 
 // Values converts an item to the maps, slices and strings of decoded JSON. Numbers keep all their digits. Zero times become null. Empty
@@ -51,7 +51,7 @@ func known(value any) any {
 	return value
 }
 
-// At returns the value at a path, such as failure.detail; nil if there is none.
+// At returns the member at a path such as failure.detail, or nil.
 func At(value any, path string) any {
 	for name := range strings.SplitSeq(path, ".") {
 		object, _ := value.(map[string]any)

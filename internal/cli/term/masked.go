@@ -20,7 +20,7 @@ func MaskedLines(text string) string {
 	return strings.Join(lines, "")
 }
 
-// Masked replaces secrets, and control characters of terminals.
+// Masked replaces secrets with *** and control characters with ?.
 func Masked(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

@@ -1,4 +1,4 @@
-// Package term adapts output to its destination: colors and redrawn lines on a terminal, plain text everywhere else.
+// Package term prints colors and redrawn lines on terminals, and plain text elsewhere.
 package term
 
 import (
@@ -26,7 +26,7 @@ func Of(w io.Writer, getenv func(string) string) Style {
 	return Style{Colors: getenv("NO_COLOR") == "", Terminal: true, mark: markFor(w)}
 }
 
-// IsTerminal reports whether v is a file that is a terminal.
+// IsTerminal reports whether v is a terminal. v is an input or output of the program.
 func IsTerminal(v any) bool {
 	f := file(v)
 	return f != nil && term.IsTerminal(int(f.Fd()))
@@ -57,7 +57,7 @@ func Width(w io.Writer) int {
 	return 80
 }
 
-// Color is a color or style of text.
+// Color is an ANSI color or font style, such as "32" for green.
 type Color string
 
 // The colors, by meaning.
@@ -84,7 +84,7 @@ func (s Style) escape(sequence string) string { return s.mark + "\x1b" + sequenc
 // ClearLine clears the current line of a terminal.
 func (s Style) ClearLine() string { return s.mark + "\r" + s.escape("[K") }
 
-// Status is a redrawn line. Only terminals show it.
+// Status is a progress line that is overwritten in place.
 type Status struct {
 	out   io.Writer
 	on    bool
