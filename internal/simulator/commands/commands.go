@@ -25,7 +25,7 @@ Exit codes:
      INCONCLUSIVE: the service accepted too few submissions (see expect.accepted)
   130  interrupted: nothing was judged`
 
-// Commands returns the demo and the command "simulate".
+// Commands returns the commands "demo" and "simulate".
 func Commands(p command.Program) []*cobra.Command {
 	return append(command.Unbroken(demoCommand(p)), simulateCommand(p))
 }

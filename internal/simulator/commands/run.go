@@ -197,7 +197,7 @@ func (f *runFlags) applyFlags(s *scenario.Scenario) error {
 // secrets matches flags with secret values, in arguments separated by NUL bytes.
 var secrets = regexp.MustCompile(`(\x00--?(?:key|database-url|redis-url)[=\x00])[^\x00]*`)
 
-// commandLine returns the command for the report, without secrets. arguments is everything typed after the program's name.
+// commandLine returns the command for the report, without secrets. `arguments` follow the program's name and include the subcommands.
 func commandLine(path string, arguments []string) string {
 	typed := strings.Join(append([]string{path}, arguments[min(strings.Count(path, " "), len(arguments)):]...), "\x00")
 	return strings.ReplaceAll(secrets.ReplaceAllString(typed, "$1..."), "\x00", " ")

@@ -108,7 +108,6 @@ func write(t *testing.T, text string) (path string) {
 	return path
 }
 
-// A run that is interrupted during a submission leaves no job behind.
 func interruptedRun(t *testing.T, address string) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	over := make(chan struct{})

@@ -19,10 +19,10 @@ type Kind string
 
 // Observations of the client during the run.
 const (
-	Submitted Kind = "submitted" // one submission of a job, with all tries to send it
-	Acted     Kind = "acted"     // a cancel or a retry and its answer
+	Submitted Kind = "submitted" // a job's submission, with the responses to all its tries
+	Acted     Kind = "acted"     // a request to cancel or retry a job, and its response
 	Intruded  Kind = "intruded"  // response to a request for a job of another tenant
-	Looked    Kind = "looked"    // the job as a poll showed it
+	Looked    Kind = "looked"    // a job in the response to a poll
 	Streamed  Kind = "streamed"  // an event on the client's stream
 	Received  Kind = "received"  // a delivery that the receiver got
 	Scheduled Kind = "scheduled"
@@ -32,7 +32,7 @@ const (
 // State in the API, the tables and Redis at the end of the run.
 const (
 	ListedJob     Kind = "listed job"      // GET /v1/jobs
-	APIReport     Kind = "api report"      // GET /v1/jobs/{id}/report?attempt=n, with its events
+	APIReport     Kind = "api report"      // GET /v1/jobs/{id}/report?attempt=n, with the attempt's events
 	APIDelivery   Kind = "api delivery"    // GET /v1/jobs/{id}/deliveries
 	StoredJob     Kind = "stored job"      // table jobs
 	StoredEvent   Kind = "stored event"    // table events
@@ -50,11 +50,11 @@ type Fact struct {
 
 	Kind   Kind  `json:"kind"`
 	Tenant int   `json:"tenant"` // number of the tenant, from 0
-	Ticket int64 `json:"ticket"` // number of the planned submission, from 1; 0: unknown
+	Ticket int64 `json:"ticket"` // number of the planned submission, from 1; 0 if unknown
 
 	Submission *Submission `json:"submission"`
 	Action     *Answer     `json:"action"`
-	Shown      *Job        `json:"shown"` // the job as the API shows it, or as stored
+	Shown      *Job        `json:"shown"` // the job in a response or a row
 	Event      *Event      `json:"event"`
 	Report     *Report     `json:"report"`
 	Delivery   *Delivery   `json:"delivery"`
@@ -71,7 +71,7 @@ func (f *Fact) Subject() string {
 	return f.Job
 }
 
-// Schedule is a schedule that the run created. It is due after each interval, from its creation to its end.
+// Schedule is a schedule that the run created. It is due once per Interval from CreatedAt to EndAt.
 type Schedule struct {
 	ID        string        `json:"id"`
 	Interval  time.Duration `json:"interval"`
@@ -79,7 +79,7 @@ type Schedule struct {
 	EndAt     time.Time     `json:"end_at"`
 }
 
-// Submission is one planned submission of a job (a ticket), with all tries to send it.
+// Submission is one planned job, with all tries to submit it.
 type Submission struct {
 	Key         string    `json:"key"` // idempotency key, the same on every try
 	Type        string    `json:"type"`
@@ -92,8 +92,7 @@ type Submission struct {
 	Tries       []Answer  `json:"tries"`
 }
 
-// Answer is a request and its response. Status 0 means that no complete response arrived; the service may still have handled the
-// request.
+// Answer is a request and its response. If no complete response arrived, Status is 0. The service may have handled the request anyway.
 type Answer struct {
 	Verb      string    `json:"verb"` // cancel or retry; "" for a submission
 	Sent      time.Time `json:"sent"`
@@ -103,7 +102,7 @@ type Answer struct {
 	RequestID string    `json:"request_id"`
 	Job       string    `json:"job"`
 	State     string    `json:"state"`
-	Attempt   int       `json:"attempt"` // the job's attempt after a cancel or a retry
+	Attempt   int       `json:"attempt"` // number of the job's attempt after the request
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
 	Location  string    `json:"location"` // response header
@@ -117,17 +116,17 @@ func (a Answer) Accepted() bool { return (a.Status == 202 || a.Status == 200) &&
 // Unknown reports whether the effect of the request is unknown.
 func (a Answer) Unknown() bool { return a.Status == 0 || a.Status >= 500 }
 
-// Job is a job as the API or a row shows it, without large or secret members.
+// Job is a job from a response or a row, without large or secret members.
 type Job struct {
 	client.Job
 
 	// The fields below are only set for a row of table jobs.
 	RunAt        time.Time `json:"run_at"`
-	Keys         int       `json:"keys"` // number of its idempotency keys that have not expired
+	Keys         int       `json:"keys"` // number of idempotency keys of the job that have not expired
 	ParamsDigest string    `json:"params_digest"`
 }
 
-// JobOf converts a job as the API shows it.
+// JobOf converts a job from a response.
 func JobOf(j client.Job) *Job {
 	j.Params, j.Links, j.Callback = nil, nil, ""
 	return &Job{Job: j}
@@ -152,14 +151,14 @@ type Event struct {
 	Attempt int       `json:"attempt"`
 	At      time.Time `json:"at"`
 	Status  string    `json:"status"`  // jobStatus of an outcome document
-	Emitted string    `json:"emitted"` // for event.emitted: the event name and data that the client chose, separated by a space
+	Emitted string    `json:"emitted"` // only for event.emitted: NAME DATA, as the client chose them
 
 	Job string `json:"job"` // only set in a report of the API
 
 	Scenario // a row sets only WorkKind
 }
 
-// Scenario is the part of an event that describes the job's work kind.
+// Scenario has the members of an event that describe the job's work kind.
 type Scenario struct {
 	WorkKind        string `json:"work_kind"`
 	DurationMS      int    `json:"duration_ms"`
@@ -186,7 +185,7 @@ type Report struct {
 // Delivery is one received webhook message, or a delivery in a response or a row.
 type Delivery struct {
 	ID        string    `json:"id"`
-	Webhook   string    `json:"webhook"` // id; "" for a callback
+	Webhook   string    `json:"webhook"` // id of the webhook; "" for a delivery to a callback
 	Receiver  string    `json:"receiver"`
 	URL       string    `json:"url"`
 	EventID   string    `json:"event_id"`
@@ -226,7 +225,7 @@ type Task struct {
 // Account is a tenant of a run.
 type Account struct {
 	Tenant   int
-	ClientID string         // "" if the user passed the key: that client may have data of other runs
+	ClientID string         // "" if the user passed the key (--key): the client may also have data of other runs
 	Client   *client.Client // for requests outside the load
 	Quick    *client.Client // never retries, because the load generator decides on retries
 	Webhooks []Webhook
@@ -239,7 +238,7 @@ type Webhook struct {
 	Events []string // names, or patterns such as job.* and *
 }
 
-// EventOf converts an event of a log. It fails if the data of an event.emitted is malformed.
+// EventOf converts an event from a job's log in the API. It fails if the data of an event.emitted is malformed.
 func EventOf(e *client.Event) (kept *Event, err error) {
 	kept = &Event{ID: e.EventID, Seq: e.Seq, Name: e.EventName, Prev: e.PrevState, Next: e.NextState, Attempt: e.Attempt, At: e.Timestamp}
 	if e.JobID != "" {
@@ -261,7 +260,7 @@ func EmissionOf(e *client.Emission) string {
 	return e.Name + " " + string(e.Data)
 }
 
-// ScenarioOf converts a document's scenario.
+// ScenarioOf converts the scenario in an outcome document; nil gives the zero value.
 func ScenarioOf(s *client.Scenario) (kept Scenario) {
 	if s != nil {
 		kept = Scenario(*s)

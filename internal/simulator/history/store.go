@@ -18,7 +18,7 @@ import (
 	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
-// Buckets is the number of files for facts, besides the one for facts without a job.
+// Buckets is the number of files for facts about jobs.
 const Buckets = 256
 
 // Loose is the number of the bucket for facts without a subject, such as refused submissions.
@@ -26,7 +26,7 @@ const Loose = Buckets
 
 const bufferSize = 16 << 10
 
-// Store accepts facts from many goroutines until Close. Then they can be read.
+// Store writes facts until Close, from any goroutine. After Close, the facts can be read.
 type Store struct {
 	dir     string
 	buckets [Buckets + 1]bucket
@@ -39,7 +39,7 @@ type bucket struct {
 	broken error // first disk error; later facts are dropped
 }
 
-// Create makes an empty history in dir, and dir itself if it is missing. It returns an error if dir already has a history.
+// Create makes an empty history in the folder dir, which need not exist. It returns an error if dir already has a history.
 func Create(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func bucketOf(job string) int {
 	return int(h.Sum32() % Buckets)
 }
 
-// Add stores the fact. Close returns disk errors.
+// Add stores the fact. Errors are returned later, by Close.
 func (s *Store) Add(f Fact) {
 	b := &s.buckets[bucketOf(f.Subject())]
 	b.mu.Lock()
@@ -107,7 +107,7 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// Jobs returns the bucket's facts by subject, in the order of Add.
+// Jobs groups the facts of a bucket by subject, each in the order of Add.
 func (s *Store) Jobs(bucket int) (map[string][]Fact, error) {
 	jobs := map[string][]Fact{}
 	return jobs, s.Each(bucket, func(f Fact) error {
@@ -152,8 +152,8 @@ func (m Move) at(real time.Time) time.Time {
 	return m.Service.Add(time.Duration(float64(real.Sub(m.Real)) * m.Rate))
 }
 
-// Moves are the moves of a test bed's clock, in order. They map real time to service time, which determines when jobs run. Without
-// moves, service time equals real time.
+// Moves are the moves of a test bed's clock, in order. They convert real time to service time. Jobs run by service time. Without moves,
+// service time equals real time.
 type Moves []Move
 
 func unmoved(real time.Time) Move { return Move{Real: real, Service: real, Rate: 1} }

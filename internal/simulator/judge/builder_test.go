@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// world holds what the simulator would see of a run against a correct service. Tests use it unchanged or corrupt it.
+// world has the facts of a run against a correct service. Some tests change them.
 type world struct {
 	facts []history.Fact
 	run   RunContext

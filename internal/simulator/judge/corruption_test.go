@@ -17,10 +17,9 @@ type corruption struct {
 	invariant string
 	job       int // 0: no particular job
 	corrupt   func(w *world)
-	alone     bool // no other invariant is violated
+	alone     bool // the change violates only this invariant
 }
 
-// corruptions has at least one entry for each rule.
 var corruptions = slices.Concat(jobCorruptions, logCorruptions, answerCorruptions, deliveryCorruptions, scheduleCorruptions)
 
 var jobCorruptions = []corruption{

@@ -12,7 +12,7 @@ import (
 
 // RunContext has what the judge must know about a run besides the facts.
 type RunContext struct {
-	Run     string // correlation ids are {Run}.{ticket}
+	Run     string // id of the run; the correlation ids of its jobs are {Run}.{ticket}
 	Tickets int64  // number of tickets; they are numbered from 1
 
 	// Settings of the service; zero means unknown, unless another meaning is given.
@@ -23,8 +23,8 @@ type RunContext struct {
 	DeliveryTries int           // maximum number of attempts of a delivery; 0: unknown, but 2 or more
 
 	Chaos           bool          // faults were injected
-	Killed          bool          // worker processes died, hung or shut down, so attempts may be lost
-	DeliveryOverdue time.Duration // how overdue a delivery's next attempt may be at the end
+	Killed          bool          // attempts may fail, because workers were killed, hung or were shut down
+	DeliveryOverdue time.Duration // how long the next attempt of a delivery may be overdue at the end of the run
 	Counters        bool          // metrics must equal rows, because the simulator started all processes and none was killed
 
 	Webhooks  []history.Webhook
@@ -39,11 +39,11 @@ type RunContext struct {
 
 const (
 	clockSlack = time.Second      // largest difference between the simulator's and Postgres' clocks
-	maxOverdue = 30 * time.Second // how overdue a task in the queue may be at the end
+	maxOverdue = 30 * time.Second // how long a task may be overdue at the end of the run
 	moveLag    = 10 * time.Second // longest time until all processes follow a move of the clock
 )
 
-// limit returns the service's scaled execution limit, at least 1 s; 0: unknown.
+// limit returns MaxRuntime times TimeScale, but at least 1 s; 0 if unknown.
 func (run *RunContext) limit() time.Duration {
 	if run.MaxRuntime <= 0 || run.TimeScale == nil {
 		return 0
@@ -78,7 +78,7 @@ func (run *RunContext) webhook(f *history.Fact) *history.Webhook {
 
 func (run *RunContext) serviceTime(real time.Time) time.Time { return run.moves().At(real) }
 
-// latest returns the latest service time that is possible when the simulator's clock shows `at`.
+// latest returns the highest service time possible when the simulator's clock shows `at`.
 func (run *RunContext) latest(at time.Time) time.Time {
 	return run.latestSeen(at.Add(clockSlack))
 }
@@ -109,7 +109,7 @@ type Collected struct {
 
 	Webhooks map[string]time.Time // for each changed webhook: events after this time need no delivery to it
 	Moves    history.Moves        // moves of the service's clock, from the rows
-	Rules    []string             // keys of the invariants that SQL queries checked; each violation is a fact of kind Contradiction
+	Rules    []string             // keys of the invariants that package invariants checked
 	Measured []Measure
 }
 
@@ -117,7 +117,7 @@ type Collected struct {
 type Measure struct {
 	Name         string
 	Metric, Rows float64
-	Counter      bool // the metric counts from the start of its process
+	Counter      bool // the metric is a counter, which starts at 0 with its process
 }
 
 type jobFacts struct {
@@ -127,7 +127,7 @@ type jobFacts struct {
 
 	tenant     int                 // owner of the job; -1: unknown
 	ticket     int64               // 0: unknown
-	submission *history.Submission // nil if no answer named the job
+	submission *history.Submission // nil if no response to a submission has the job's id
 
 	row    *history.Job  // the job as stored; nil if missing
 	job    *history.Job  // row, otherwise the job in the API's list, otherwise nil
@@ -173,7 +173,7 @@ func newJobFacts(id string, facts []history.Fact, run *RunContext) *jobFacts {
 	return j
 }
 
-// findOwner takes the tenant and the ticket from the first of these that exists: the submission, the row, the API's list.
+// findOwner sets tenant and ticket from the submission, otherwise from the row, otherwise from the API's list.
 func (j *jobFacts) findOwner(run string) {
 	for _, kind := range []history.Kind{history.Submitted, history.StoredJob, history.ListedJob} {
 		for _, f := range j.byKind[kind] {
@@ -246,8 +246,7 @@ const (
 	nameEmitted      = "event.emitted"
 )
 
-// transitions is the table of section 9: the possible next states of each state, with the names of the events. A new job has the
-// previous state "".
+// transitions maps each state to its possible next states and their events (section 9). A new job has the previous state "".
 var transitions = map[string]map[string]string{
 	"":       {created: "job.created"},
 	created:  {queued: "job.queued", canceled: "job.canceled"},

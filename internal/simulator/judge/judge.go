@@ -1,5 +1,5 @@
-// Package judge decides whether a run of the simulator shows a violation of the service's contract. For each job it compares the responses
-// during the run with the state that package collect read at the end.
+// Package judge finds violations of the service's contract in a run of the simulator. For each job it compares the responses during the
+// run with the state that package collect read at the end.
 //
 // The package knows the service only from its contract. It has its own copies of the states, transitions and work kinds, so that it does
 // not repeat mistakes of the service. Invariants that need an unread source are reported as not checked.
@@ -22,10 +22,10 @@ import (
 type Invariant struct {
 	Key     string   `json:"key"`
 	Title   string   `json:"title"`
-	sources []Source // sources read at the end; if one is missing, the invariant is checked partly or not at all
+	sources []Source // sources that the check needs; without one of them, the check is incomplete or skipped
 }
 
-// Keys of the invariants. Queries over rows (package invariants) use them too.
+// Keys of the invariants. Package invariants uses the same keys.
 const (
 	accepted  = "accepted"
 	ended     = "final"
@@ -66,7 +66,7 @@ var Invariants = []Invariant{
 	{scheduled, "Each due time of a schedule has one job, created at that time or later, and no other time has a job", []Source{Lists, Rows}},
 }
 
-// Reader reads facts, like history.Store.
+// Reader reads facts. history.Store implements it.
 type Reader interface {
 	Jobs(bucket int) (map[string][]history.Fact, error)
 	Each(bucket int, fn func(history.Fact) error) error

@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// observation is a job's state in a response, with times of the simulator's clock.
+// observation is a job's state in a response. Its times are of the simulator's clock.
 type observation struct {
 	what     string
 	sent, at time.Time // sent is zero if unknown
@@ -211,14 +211,14 @@ func (c *checker) mayRefuseRetry(f *history.Fact) bool {
 	return was(succeeded, 0) || was(canceled, 0) || was(failed, c.job.MaxAttempts)
 }
 
-// checkLists checks that the list contains the job once, with the values of the rows.
+// checkLists checks that the API lists the job once, and as it is stored.
 func (c *checker) checkLists() {
 	listed := c.byKind[history.ListedJob]
 	for _, f := range listed {
 		c.must(len(listed) == 1, answered, "the list of jobs contains the job %d times", len(listed))
 		a, b := f.Shown, c.row
 		if b == nil || a == nil || a.State != b.State || a.Attempt != b.Attempt {
-			continue // the state has changed; checkOrder checks whether the job ever had it
+			continue // the state changed after the list was read; checkOrder checks the listed state
 		}
 		same := a.Type == b.Type && a.WorkKind == b.WorkKind && a.Outcome == b.Outcome && a.MaxAttempts == b.MaxAttempts &&
 			a.CorrelationID == b.CorrelationID && a.BatchID == b.BatchID && a.CreatedAt.Equal(b.CreatedAt) &&

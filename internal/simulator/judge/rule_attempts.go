@@ -44,8 +44,8 @@ func (c *checker) emits(text string) bool {
 	return c.job.Type == emitEvent && text == fmt.Sprintf("simulated %d", c.ticket)
 }
 
-// checkTasks checks that each queued task has a job that waits for it. Exceptions are the active task of a dead worker and the scheduled
-// task of a canceled job.
+// checkTasks checks that each task in the queue belongs to a job that is waiting at the same attempt. Exceptions are the active task of a
+// dead worker and the scheduled task of a canceled job.
 func (c *checker) checkTasks() {
 	for _, f := range c.byKind[history.QueuedTask] {
 		if !c.run.complete(Rows) {
@@ -146,7 +146,7 @@ const (
 // workKind says how an attempt ends without faults (section 6).
 type workKind struct {
 	duration time.Duration // to be multiplied by TimeScale; 0: depends on the service's settings
-	result   int           // bytes of the result of a success
+	result   int           // size of the result of a successful attempt, in bytes
 	fails    int           // attempts 1 to `fails` fail
 	code     string        // failure code
 }
@@ -230,7 +230,7 @@ func (c *checker) checkLimit() {
 	c.must(c.job.Attempt <= limit, expected, "the job reached attempt %d, but max_attempts is %d", c.job.Attempt, limit)
 }
 
-// checkRetries checks that a job with auto_retry is queued again after each retryable failure, while attempts are left.
+// checkRetries checks that the service retries each retryable failure of a job with auto_retry, up to max_attempts.
 func (c *checker) checkRetries() {
 	if c.submission == nil || !c.submission.AutoRetry || c.job == nil || c.job.MaxAttempts == 0 || !c.logComplete {
 		return

@@ -15,7 +15,7 @@ const (
 	sendDeleted  = "WEBHOOK_DELETED"
 )
 
-// checkDeliveries checks that each event has exactly one delivery to each subscriber, and that DELIVERED ones got a 2xx response.
+// checkDeliveries checks that each event has one delivery to each subscriber, and that each delivery's state is right.
 func (c *checker) checkDeliveries() {
 	facts, ok := c.knownDeliveries()
 	if !ok || c.run.complete(Rows) && c.row == nil {
@@ -79,7 +79,7 @@ func (c *checker) knownDeliveries() ([]*history.Fact, bool) {
 	return c.byKind[history.APIDelivery], len(c.byKind[history.APIReport]) > 0 // reports and deliveries are read together
 }
 
-// checkDelivery checks that the state at the end agrees with the receiver's answers.
+// checkDelivery checks that a delivery's final state agrees with the receiver's responses.
 func (c *checker) checkDelivery(f *history.Fact) {
 	d := f.Delivery
 	must := func(ok bool, format string, args ...any) {
@@ -128,7 +128,7 @@ func (c *checker) mayHaveFailed(f *history.Fact, gone bool) bool {
 	return d.Attempts >= tries
 }
 
-// checkReceived checks that a message describes an existing, past event of the job, with the event's data.
+// checkReceived checks that each received message describes an event in the job's log, and not before it happened.
 func (c *checker) checkReceived() {
 	c.checkMessages(c.knownDeliveries())
 	for _, f := range c.byKind[history.Received] {
@@ -201,7 +201,7 @@ func (c *checker) checkDeliveryLog(d *history.Delivery) {
 	}
 }
 
-// checkClientEvent checks that the deliveries of an event of a batch or a webhook agree with the receiver's answers.
+// checkClientEvent checks the deliveries of an event that is about a batch or a webhook.
 func (c *checker) checkClientEvent() {
 	for _, f := range c.byKind[history.StoredDeliver] {
 		c.checkDelivery(f)

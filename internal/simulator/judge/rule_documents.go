@@ -99,11 +99,11 @@ func (c *checker) checkFailureDocument(shown *history.Job) {
 }
 
 const (
-	resultKept = 24 * time.Hour // after the end of the job
+	resultKept = 24 * time.Hour // how long the service keeps a result after the end of its job
 	resultGone = "410 RFA_RESULT_GONE"
 )
 
-// checkAPIReports checks that the API shows each stored report of the job, and the result unless it has expired.
+// checkAPIReports checks that the API's reports equal the stored ones, and that unexpired results can be read.
 func (c *checker) checkAPIReports() {
 	for _, f := range c.byKind[history.APIReport] {
 		r := f.Report
@@ -122,7 +122,7 @@ func (c *checker) checkAPIReports() {
 	}
 }
 
-// checkAPIEvents checks that a report has the events of the log up to the end of its attempt.
+// checkAPIEvents checks that a report has all events of the log until the attempt ended.
 func (c *checker) checkAPIEvents(r *history.Report) {
 	var was history.Event // At is the time of the previous event, Next the job's state after it
 	var start, end time.Time
@@ -155,7 +155,7 @@ func (c *checker) checkAPIEvents(r *history.Report) {
 		clock(r.StartedAt), clock(r.FinishedAt), was.Next, attempt, clock(start), clock(end))
 }
 
-// sameEvent ignores the members that only the API or only the rows have.
+// sameEvent compares the members that both the API and the rows have.
 func sameEvent(a, b history.Event) bool {
 	at := a.At.Equal(b.At)
 	a.At, a.Status, a.Job, a.Scenario = b.At, b.Status, b.Job, b.Scenario
@@ -199,7 +199,7 @@ func (c *checker) checkStream() {
 		return
 	}
 	next := count(c.run.Whole) // expected seq; 0: unknown
-	ends := map[string]bool{}  // ends of attempts seen so far, by name and attempt
+	ends := map[string]bool{}  // final events of attempts seen so far, by name and attempt
 	for _, f := range c.byKind[history.Streamed] {
 		if f.Tenant != c.tenant || f.Event == nil || f.Event.Name == "job.progress" {
 			continue

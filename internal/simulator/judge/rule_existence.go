@@ -11,8 +11,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// checkExistence checks that each accepted job exists, and that each job has the values of its submission. checkTicket checks that
-// jobs do not share a ticket.
+// checkExistence checks that an accepted job exists and has the submitted values. checkTicket checks that jobs do not share a ticket.
 func (c *checker) checkExistence() {
 	submitted := c.byKind[history.Submitted]
 	rows, lists := c.run.complete(Rows), c.run.complete(Lists)
@@ -157,7 +156,7 @@ type across struct {
 
 const (
 	ticketSent     = 1 << iota // its submission is in the history
-	ticketAccepted             // a response names a job
+	ticketAccepted             // a response to a try contained a job id
 	ticketOpen                 // a try without a response may have created a job
 	ticketHasJob
 )
@@ -184,7 +183,7 @@ func (a *across) sent(f *history.Fact) {
 	a.mark(f.Ticket, flags)
 }
 
-// checkTicket checks that each accepted ticket has one job, and a refused ticket has none. checkLoose has already marked the tickets
+// checkTicket checks that each accepted ticket has one job, and a refused ticket has none. checkLoose has already recorded the submissions
 // without a job.
 func (c *checker) checkTicket() {
 	for _, f := range c.byKind[history.Submitted] {
@@ -226,7 +225,7 @@ func (a *across) addRun(j *history.Job) {
 	}
 }
 
-// checkRun checks that a job of a schedule belongs to the schedule's client and to one of its due times, and is not early.
+// checkRun checks that a schedule's job has the schedule's client, is for one of its due times, and was not created earlier.
 func (c *checker) checkRun() {
 	s := c.run.across.schedules[c.job.ScheduleID]
 	if s == nil {
@@ -236,7 +235,7 @@ func (c *checker) checkRun() {
 	c.must(s.tenant == c.tenant, foreign, "the job comes from a schedule of tenant %d", s.tenant)
 	due := c.job.ScheduledFor
 	if due.IsZero() {
-		return // checkSchedules reports such jobs
+		return // checkSchedules reports jobs without a due time
 	}
 	after := due.Sub(s.CreatedAt)
 	c.must(after > 0 && after%s.Interval == 0 && !due.After(s.EndAt), scheduled, "the job is for %s, which is not a due time of its schedule",

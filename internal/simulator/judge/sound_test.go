@@ -10,7 +10,6 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// Sound histories pass even if they resemble a corruption.
 func TestSoundVariantsPass(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(w *world){
@@ -176,7 +175,7 @@ func (w *world) write(t testing.TB) *history.Store {
 	return out
 }
 
-// Jobs and Each implement Reader in memory, which is faster than the disk. All jobs are in the first bucket.
+// All jobs are in bucket 0.
 func (w *world) Jobs(bucket int) (map[string][]history.Fact, error) {
 	jobs := map[string][]history.Fact{}
 	if bucket != 0 {

@@ -14,7 +14,7 @@ import (
 
 const (
 	maxViolations = 100 // violations listed for each invariant
-	maxHistories  = 10  // violations of each invariant that include the history of the job
+	maxHistories  = 10  // number of violations per invariant that include the job's history
 )
 
 // Verdict is the outcome of a judgement.
@@ -40,8 +40,8 @@ type Result struct {
 	Invariant
 	Result     string `json:"result"`
 	Checked    int64  `json:"checked"`
-	Violations int64  `json:"violations"`        // including unlisted ones
-	Skipped    string `json:"skipped,omitempty"` // why it was not checked completely
+	Violations int64  `json:"violations"`        // including those not in Verdict.Violations
+	Skipped    string `json:"skipped,omitempty"` // why the invariant was not checked, or only in part
 }
 
 // Of returns the result of the invariant with the key.
@@ -122,7 +122,7 @@ func (run *RunContext) skipped(r *Result) string {
 
 // Violation is a violation of an invariant, without secrets.
 type Violation struct {
-	Invariant string   `json:"invariant"` // key of Invariants
+	Invariant string   `json:"invariant"` // Key of the invariant
 	What      string   `json:"what"`
 	Job       string   `json:"job,omitempty"`     // "" if it is not about a job
 	Ticket    int64    `json:"ticket,omitempty"`  // 0 if unknown
@@ -178,7 +178,7 @@ func lines(facts []history.Fact) (all []string) {
 	return all
 }
 
-// RedactURL removes secrets from a URL.
+// RedactURL removes user, password, query and fragment from a URL.
 func RedactURL(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {

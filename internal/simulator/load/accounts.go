@@ -42,7 +42,7 @@ func (e *Engine) Prepare(ctx context.Context) error {
 
 const (
 	requestTimeout = 15 * time.Second
-	connections    = 256 // limit of open connections; more requests wait, and latencies include the wait
+	connections    = 256 // limit of open connections; further requests wait, and their latency includes the wait
 )
 
 func (e *Engine) clients() (quick, slow *client.Client, err error) {
@@ -123,7 +123,7 @@ func (e *Engine) openStreams(ctx, streams context.Context) error {
 	return nil
 }
 
-// Close ends the streams and the polling of the clock. Further calls do nothing.
+// Close ends the streams and the polling of the clock.
 func (e *Engine) Close() {
 	if e.stop != nil {
 		e.stop()

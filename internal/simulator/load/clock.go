@@ -15,7 +15,7 @@ import (
 const (
 	clockStep    = 250 * time.Millisecond // time between two readings of a test bed's clock
 	clockTimeout = 5 * time.Second
-	clockSlack   = 50 * time.Millisecond // possible error of a reading, in addition to the time that it took
+	clockSlack   = 50 * time.Millisecond // allowed error of a reading, besides the duration of its request
 )
 
 type serviceClock struct {
@@ -55,7 +55,8 @@ func (e *Engine) lookAtClock(ctx context.Context) (movable bool, err error) {
 	return true, nil
 }
 
-// apply records a reading as a move if it differs from the time that the known moves predict. took is the duration of the reading.
+// apply records a reading as a move if it differs from the time that the known moves predict. The parameter took is the duration of the
+// reading.
 func (c *serviceClock) apply(m history.Move, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 
 const (
 	drainStep = 200 * time.Millisecond
-	// quiet is how long a job may have no update before it is polled.
+	// A job without an update for this long is polled.
 	quiet     = 3 * time.Second
 	askAtOnce = 32
 	described = 5 // number of unfinished jobs that Drain describes
@@ -76,7 +76,7 @@ func (e *Engine) askForSilent(ctx context.Context) {
 	group.Wait()
 }
 
-// mostCallbacks limits the number of jobs whose deliveries are polled.
+// Only the first jobs with a callback are polled for pending deliveries.
 const mostCallbacks = 1000
 
 func (e *Engine) addCallback(t *ticket) {
@@ -101,7 +101,7 @@ func (e *Engine) pending(ctx context.Context) int64 {
 	n, filter := int64(0), client.DeliveryFilter{State: "PENDING", PageSize: 1}
 	none := func(deliveries iter.Seq2[client.Delivery, error]) bool {
 		for _, err := range deliveries {
-			_ = err // unreadable deliveries count as pending
+			_ = err // an error counts as a pending delivery
 			n++
 			return false
 		}
@@ -112,7 +112,7 @@ func (e *Engine) pending(ctx context.Context) int64 {
 			none(a.Client.Deliveries(ctx, w.ID, filter))
 		}
 	}
-	e.callbacks = slices.DeleteFunc(e.callbacks, func(t *ticket) bool { // drops jobs whose deliveries have all ended
+	e.callbacks = slices.DeleteFunc(e.callbacks, func(t *ticket) bool { // a job without pending deliveries is not asked again
 		return none(e.accounts[t.tenant].Client.JobDeliveries(ctx, t.job, filter))
 	})
 	return n

@@ -20,26 +20,26 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// Options name the scenario and the service to run it against.
+// Options configure an Engine.
 type Options struct {
 	URL      string // base address of the service
-	Key      string // API key of the only tenant; "": each tenant registers itself
-	Run      string // beginning of the correlation ids of this run: letters and digits
+	Key      string // API key, if the scenario has one tenant; "": each tenant registers and gets a key
+	Run      string // id of this run, letters and digits; correlation ids begin with it
 	Scenario *scenario.Scenario
 	History  interface{ Add(history.Fact) }
 	Recorder *report.Recorder
 	Receiver *receiver.Receiver                   // gets the webhooks; nil if the scenario has none
-	Pending  func(context.Context) (int64, error) // counts pending deliveries without asking each webhook; may be nil
+	Pending  func(context.Context) (int64, error) // counts pending deliveries with one query; nil: each webhook is polled
 	// After the delay Recheck, a canceled job is canceled a second time and polled. 0: never. The delay counts from the cancel, or from an
 	// execution_at within the next minute.
 	Recheck time.Duration
 }
 
-// patience limits how long a submission, cancel or retry with an unknown effect is repeated.
+// patience limits how long a request without a clear response is repeated.
 const patience = time.Minute
 
-// inFlight limits concurrent submissions. When the limit is reached the generator waits. Latencies include this wait, since they
-// count from the intended time.
+// inFlight limits concurrent submissions. When the limit is reached the generator waits. Latencies include this wait, because they count
+// from the planned send time.
 const inFlight = 2048
 
 // Engine drives one run. Call each method once, in the order Prepare, Run, Drain, Close.
@@ -48,7 +48,7 @@ type Engine struct {
 	accounts  []history.Account
 	plan      *scenario.Plan
 	mu        sync.Mutex
-	callbacks []*ticket          // tickets of the first jobs with a callback
+	callbacks []*ticket          // at most mostCallbacks tickets of jobs with a callback
 	schedules []*client.Schedule // equally many for each account, in the order of accounts
 	jobs      *jobs
 	clock     serviceClock
@@ -58,7 +58,7 @@ type Engine struct {
 	background sync.WaitGroup // goroutines of streams and of the clock
 	stop       context.CancelFunc
 	follows    sync.WaitGroup
-	late       atomic.Int64 // delay of the last sent request, in nanoseconds
+	late       atomic.Int64 // how late the last request was sent, in nanoseconds
 }
 
 // New makes an engine. If Options.Key is set, the scenario must have exactly one tenant.
@@ -162,10 +162,10 @@ func (e *Engine) play(ctx context.Context, in scenario.Intent, intended time.Tim
 	}
 }
 
-// scheduledTicket is the ticket number of all jobs that a schedule created.
+// Jobs of schedules have no own ticket: all have this number.
 const scheduledTicket = -1
 
-// lateRuns is how late the last jobs of a schedule may come, since the service may first have to elect a new leader.
+// The last jobs of a schedule may come this late: a new leader may have to be elected first.
 const lateRuns = time.Minute
 
 func (e *Engine) schedule(ctx context.Context) error {
@@ -188,7 +188,7 @@ func (e *Engine) schedule(ctx context.Context) error {
 	return nil
 }
 
-// awaitSchedules waits until all schedules have ended, and makes Drain wait for their jobs too.
+// awaitSchedules waits until all schedules have ended. It registers their jobs, so that Drain waits for them.
 func (e *Engine) awaitSchedules(ctx context.Context) error {
 	for n, s := range e.schedules {
 		a := e.accounts[n/e.o.Scenario.Schedules.Count]

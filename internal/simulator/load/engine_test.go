@@ -204,7 +204,6 @@ func TestOtherTenantsRequestJobs(t *testing.T) {
 	require.Len(t, asked, 14, "two of the hundred jobs, with seven requests each")
 }
 
-// Latencies count from the intended send times, so they include the delays that a stalled service causes.
 func TestLatenciesIncludeStalls(t *testing.T) {
 	t.Parallel()
 	resumed := make(chan struct{})

@@ -120,7 +120,7 @@ const (
 	longestPoll  = 2 * time.Second
 )
 
-// poll polls the job until ctx ends. After a final state, it waits for the next attempt.
+// poll polls the job until ctx ends. In a final state, it pauses until a new attempt begins.
 func (e *Engine) poll(ctx context.Context, t *ticket) {
 	for etag := ""; ; {
 		wait := e.lookAt(ctx, t.job, t.number, t.tenant, &etag)
@@ -133,7 +133,7 @@ func (e *Engine) poll(ctx context.Context, t *ticket) {
 	}
 }
 
-// lookAt polls the job once and returns the wait before the next poll, 0 for a final job.
+// lookAt polls the job once. It returns the pause before the next poll, or 0 if the job is final.
 func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int, etag *string) time.Duration {
 	var options []client.Option
 	if *etag != "" {
@@ -167,8 +167,7 @@ func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int
 // Another tenant requests the job of every intrudeEvery-th ticket.
 const intrudeEvery = 50
 
-// intrude requests the job as another tenant in all possible ways. To that tenant, the service must say that the job does not
-// exist.
+// intrude requests the job as another tenant in all possible ways. The service must respond as if the job did not exist.
 func (e *Engine) intrude(ctx context.Context, t *ticket) {
 	other := e.accounts[(t.tenant+1)%len(e.accounts)]
 	for _, way := range []struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// rank orders the states of an attempt, so that late updates are ignored.
+// rank orders the states of an attempt. An update to a lower state is late and is ignored.
 var rank = map[string]int{
 	client.Created: 1, client.Queued: 2, client.Assigned: 3, client.Running: 4,
 	client.Succeeded: 5, client.Failed: 5, client.Canceled: 5,
@@ -42,7 +42,7 @@ type job struct {
 	last     time.Time // time of the last update or poll
 
 	autoRetry bool // the service retries temporary failures
-	held      int  // number of callers that still need the job; it is dropped only at 0
+	held      int  // number of callers that still need the job, which stays until this is 0
 	finished  bool
 	streamed  bool // the stream has shown the end of this attempt
 	changed   chan struct{}
@@ -103,7 +103,7 @@ func (js *jobs) apply(id string, n update) {
 	js.withJob(id, n.streamed, func(j *job) { js.update(j, n) })
 }
 
-// exhausted records that the service will not retry the job again; it ignores dropped jobs.
+// exhausted records that no more attempts will follow.
 func (js *jobs) exhausted(id string) {
 	js.withJob(id, false, func(j *job) { j.finished = isFinal(j.state) })
 }
@@ -167,14 +167,14 @@ func (js *jobs) waiting(until time.Time) (list []job) {
 	return list
 }
 
-// ends are the stream events with an outcome document (docs/reference/api.md, Watching).
+// ends maps the stream's outcome events to an event name and a job state.
 var ends = map[string]struct{ name, state string }{
 	"job-succeeded": {"job.succeeded", client.Succeeded},
 	"job-failed":    {"job.failed", client.Failed},
 	"job-canceled":  {"job.canceled", client.Canceled},
 }
 
-// watch records a stream of a tenant. It calls connected once the stream is open, so that the first job can wait for it.
+// watch reads a tenant's stream and records its events. It calls `connected` when the stream is open for the first time.
 func (e *Engine) watch(ctx context.Context, a history.Account, connected func()) {
 	last := ""
 	var once sync.Once
@@ -185,7 +185,7 @@ func (e *Engine) watch(ctx context.Context, a history.Account, connected func())
 		}}
 		for m, err := range a.Client.Stream(ctx, options) {
 			if err != nil {
-				break // reconnect and continue after the last event
+				break // the outer loop reconnects, after the last received event
 			}
 			if m.ID != "" {
 				last = m.ID

@@ -29,13 +29,13 @@ const (
 	atOnce = 64
 )
 
-// ticket is one submission: the request and all tries to send it.
+// ticket is one planned submission, with all responses to its tries.
 type ticket struct {
 	number   int64
 	tenant   int
 	request  client.JobRequest
 	intended time.Time
-	hold     bool // keep the job until it is no longer followed
+	hold     bool // keep the job in Engine.jobs until follow returns
 
 	mu   sync.Mutex // needed because copies may be sent at the same time
 	fact history.Submission
@@ -91,7 +91,7 @@ func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Tim
 		group.Go(func() error {
 			at := intended
 			if i > 0 && !in.AtOnce {
-				at = time.Now() // after the previous answer
+				at = time.Now() // this copy is sent after the response to the previous one
 			}
 			if in.Work.Batch > 0 {
 				e.handInBatch(ctx, list, at)
@@ -101,7 +101,7 @@ func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Tim
 			return nil
 		})
 	}
-	_ = group.Wait() // no copy returns an error
+	_ = group.Wait() // the functions return no errors
 	for _, t := range list {
 		e.o.History.Add(history.Fact{
 			At: time.Now().UTC(), Kind: history.Submitted, Tenant: t.tenant, Ticket: t.number, Job: t.job, Submission: &t.fact,
@@ -249,7 +249,7 @@ func (e *Engine) mustRefuse(t *ticket, a history.Answer) bool {
 	return t.fact.WorkKind == "PAYLOAD_INVALID" || !due.IsZero() && (len(e.ClockMoves()) > 0 || a.Answered.After(due))
 }
 
-// note records a try of the ticket. For an accepted try, it adds the job to e.jobs. batch may be "".
+// note records a try. If the job was accepted, note adds it to e.jobs.
 func (e *Engine) note(t *ticket, try history.Answer, batch string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -27,7 +27,7 @@ func TestDrawFollowsSharesAndIsRepeatable(t *testing.T) {
 	for _, a := range answers {
 		require.InDelta(t, float64(a.Share), counts[a]/messages, 0.02, "%+v", a)
 	}
-	// Two independent draws differ with the probability 1 - (0.7² + 0.2² + 0.1²).
+	// 0.46 = 1 - (0.7² + 0.2² + 0.1²): the probability that two independent draws differ.
 	require.InDelta(t, 0.46, float64(otherSeed)/messages, 0.02)
 	require.InDelta(t, 0.46, float64(otherTry)/messages, 0.02)
 }

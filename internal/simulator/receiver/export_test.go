@@ -1,7 +1,6 @@
 package receiver
 
-// Held returns the number of messages that have arrived.
-func (r *Receiver) Held() int {
+func (r *Receiver) Arrived() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.tries)

@@ -1,5 +1,5 @@
-// Package receiver runs the webhook receivers of a simulator run. It verifies each message, adds it to the history, and responds
-// as the scenario says. The judge decides whether the messages were right.
+// Package receiver runs the webhook receivers of a simulator run. It verifies each message, adds it to the history, and responds as the
+// scenario says. Package judge checks the recorded messages.
 package receiver
 
 import (
@@ -52,13 +52,13 @@ type address struct {
 
 type webhook struct {
 	id, secret string
-	known      chan struct{} // closed when the registration was answered
+	known      chan struct{} // closed after the response to the registration: id and secret are set
 }
 
 const (
 	maxBodyBytes      = 4 << 20
 	maxHeaderBytes    = 64 << 10
-	readTimeout       = 30 * time.Second // of a request; a response may take any time
+	readTimeout       = 30 * time.Second // time limit for reading a request
 	idleTimeout       = 2 * time.Minute
 	registrationLimit = 5 * time.Second // how long a message waits until its receiver is registered
 	rememberedTries   = 1_000_000
@@ -155,7 +155,7 @@ func (r *Receiver) count(id string) int {
 	return r.tries[id]
 }
 
-// Close ends the server and all held responses, and waits until every message is in the history. Further calls do nothing.
+// Close ends the server and delayed responses. It returns when all messages are in the history.
 func (r *Receiver) Close() {
 	r.mu.Lock()
 	r.close()

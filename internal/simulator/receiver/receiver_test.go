@@ -180,7 +180,7 @@ func TestAnswers(t *testing.T) {
 		"hang": {answer: receiver.Answer{Hang: true}, err: context.Canceled,
 			giveUp: func(b *testReceiver) bool { return b.history.count() > 0 }},
 		"after the sender gives up": {answer: receiver.Answer{Status: 200, After: time.Hour}, err: context.Canceled,
-			giveUp: func(b *testReceiver) bool { return b.Held() > 0 }, note: "the sender gave up before it got a response"},
+			giveUp: func(b *testReceiver) bool { return b.Arrived() > 0 }, note: "the sender gave up before it got a response"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -233,7 +233,7 @@ func TestCloseEndsHeldRequests(t *testing.T) {
 		}()
 	}
 	// One message was recorded before its response hangs. The other is recorded only with its response.
-	testkit.Eventually(t, "both are held", func() bool { return b.Held() == 2 && b.history.count() == 1 })
+	testkit.Eventually(t, "both are held", func() bool { return b.Arrived() == 2 && b.history.count() == 1 })
 	var closers sync.WaitGroup
 	for range 3 {
 		closers.Go(b.Close)

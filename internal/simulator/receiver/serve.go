@@ -24,7 +24,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// Answer is a receiver's response to a message; 204 without a status.
+// Answer is a receiver's response to a message. Status 0 means 204.
 type Answer = scenario.Answer
 
 // ServeHTTP receives one message.
@@ -51,7 +51,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_ = conn.SetReadDeadline(time.Now().Add(readTimeout))
 	var err error
 	m.body, err = io.ReadAll(http.MaxBytesReader(w, req.Body, maxBodyBytes))
-	_ = conn.SetReadDeadline(time.Time{}) // the response may take longer
+	_ = conn.SetReadDeadline(time.Time{}) // no deadline while the response is delayed
 	if _, tooLong := errors.AsType[*http.MaxBytesError](err); err != nil && !tooLong {
 		panic(http.ErrAbortHandler) // the sender gave up, or was cut off
 	}
@@ -70,7 +70,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// handshake responds to the handshake of "HTTP 1.1 Web Hooks for Event Delivery" (section 4): every origin may send, at any rate.
+// handshake allows every origin to send at any rate ("HTTP 1.1 Web Hooks for Event Delivery", section 4).
 func handshake(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Allow", "POST, OPTIONS")
 	if origin := req.Header.Get("WebHook-Request-Origin"); origin != "" {
@@ -106,7 +106,7 @@ func draw(answers []Answer, seed uint64, subject string, try int) Answer {
 		return Answer{}
 	}
 	hash := sha256.Sum256(fmt.Appendf(nil, "%d/%d/%s", seed, try, subject))
-	at := sum * scenario.Share(binary.BigEndian.Uint64(hash[:])>>11) / (1 << 53) // at least 0, less than sum
+	at := sum * scenario.Share(binary.BigEndian.Uint64(hash[:])>>11) / (1 << 53) // a number in [0, sum), derived from the hash
 	for _, a := range answers {
 		if at -= a.Share; at < 0 {
 			return a
@@ -171,11 +171,12 @@ type message struct {
 	data    client.Outcome // the event's data, as far as it has the members of an outcome
 }
 
-// verify returns the reason to reject the message, or "" if it is valid. An error means that the published keys were not available.
+// verify returns the reason to reject the message, or "" if it is valid. If the service's public keys cannot be read, verify returns an
+// error.
 func (r *Receiver) verify(ctx context.Context, m *message) (forbidden string, err error) {
 	id, secret := r.registered(ctx, m.to)
 	m.webhook = id
-	if err := m.read(); err != nil { // m keeps what could be read, for the history
+	if err := m.read(); err != nil { // the history gets the fields that could be read
 		return fmt.Sprintf("a message that cannot be read: %s", clip(err.Error())), nil
 	}
 	check := func(v client.Verifier) error {
@@ -218,7 +219,7 @@ func (m *message) subjectID(kind string) string {
 	return ""
 }
 
-// ticket reads n from a correlation id {run}.{n}; 0 for another form.
+// ticket returns n of a correlation id "{run}.{n}", or 0 if the id is different.
 func (m *message) ticket() int64 {
 	_, number, _ := strings.Cut(m.data.CorrelationID, ".")
 	n, err := strconv.ParseUint(number, 10, 63)

@@ -44,7 +44,7 @@ func TestLiveOnTerminalIsOneLine(t *testing.T) {
 		require.NoError(t, pty.Setsize(w, &pty.Winsize{Rows: 24, Cols: width}))
 		shown(w, busyRecorder(&clock{began}))
 		require.NoError(t, w.Close())
-		written, _ := io.ReadAll(terminal) // returns an error because the other side is closed
+		written, _ := io.ReadAll(terminal) // ends with an error, because the other end is closed
 		require.NoError(t, terminal.Close())
 		drawn := strings.Split(string(written), "\r\x1b[K")
 		require.Len(t, drawn, 4, "%q: drawn twice, cleared once", written)

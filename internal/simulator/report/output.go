@@ -25,7 +25,7 @@ import (
 )
 
 // document is written as the JSON report, and the templates use it. As long as Version is the same, members are only added. Times of day
-// are RFC 3339, durations are in milliseconds. Series have one value per step.
+// are RFC 3339, durations are in milliseconds.
 type document struct {
 	Version  int     `json:"version"` // 1
 	Outcome  Outcome `json:"outcome"`
@@ -50,14 +50,14 @@ func documentOf(run Run) document {
 // list copies values, so that nil becomes [] in JSON.
 func list[T any](values []T) []T { return append([]T{}, values...) }
 
-// WriteJSON writes the report as one JSON object: see document.
+// WriteJSON writes the report as a JSON object, in the format of the type document.
 func WriteJSON(w io.Writer, run Run) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
 	return encoder.Encode(documentOf(run))
 }
 
-// uPlot 1.6.32 draws the charts. The files come from "npm pack uplot@1.6.32"; each page contains its license.
+// uPlot 1.6.32 draws the charts. Its files were copied from the npm package. Each report page contains its license.
 //
 //go:embed page
 var pageFiles embed.FS
@@ -101,8 +101,8 @@ var outcomeColors = map[Outcome]term.Color{
 	Passed: term.Good, Unjudged: term.Warn, Inconclusive: term.Warn, Unmet: term.Bad, Violated: term.Bad,
 }
 
-// WriteSummary writes the run in plain text: the verdict first, then numbers, faults, expectations and the first violations. It colors
-// the verdict on a terminal, unless NO_COLOR is set.
+// WriteSummary writes a summary in plain text, which begins with the verdict. If w is a terminal and NO_COLOR is not set, the verdict has
+// a color.
 func WriteSummary(w io.Writer, run Run) error {
 	var out bytes.Buffer
 	columns := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)

@@ -16,28 +16,28 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// Classes of answers to a submission.
+// Classes of responses to submissions.
 const (
 	Accepted   = "accepted"           // a job was created
 	Replayed   = "replayed"           // response to a repeated request: the job existed already
 	Planned    = "refused as planned" // refusal required by the scenario
 	Refused    = "refused"            // overload: 429, or 503 with a full queue
 	Rejected   = "rejected"           // any 4xx except 429 and planned refusals
-	Failed     = "failed"             // any other 5xx
+	Failed     = "failed"             // any 5xx except 503 with a full queue
 	Unanswered = "unanswered"         // no complete answer
 )
 
 var states = []string{"CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"}
 
-const maxFaults = 2000 // listed individually; more are only counted
+const maxFaults = 2000 // number of faults in the report; further ones are only counted
 
-// Recorder counts and measures a run. It is safe for concurrent use. A call takes about a microsecond. Its memory grows only with
-// the number of faults.
+// Recorder counts and measures a run. It is safe for concurrent use. A call takes about a microsecond. The memory of a Recorder grows only
+// with the number of faults.
 type Recorder struct {
 	clock func() time.Time
 
-	mu     sync.Mutex // one lock is enough, since a call holds it for about 100 ns
-	now    Numbers // without Submit and Finish: see the method numbers
+	mu     sync.Mutex // calls hold it for about 100 ns, so one lock is enough
+	now    Numbers    // without Submit and Finish: see the method numbers
 	line   timeline
 	submit latencies
 	finish latencies
@@ -61,7 +61,7 @@ type Fault struct {
 	Count      int     `json:"count"` // for faults of connections, the number of affected connections; otherwise 1
 }
 
-// FaultKind sums up the faults of a kind.
+// FaultKind has the totals of all faults of one kind.
 type FaultKind struct {
 	Kind       string  `json:"kind"`
 	Times      int64   `json:"times"`
@@ -91,7 +91,7 @@ func newRecorder(start time.Time, clock func() time.Time) *Recorder {
 	return r
 }
 
-// note first ends the past steps of the time series. Then it changes the numbers.
+// note changes the numbers under the lock. Before that, it ends the time series' steps that are over.
 func (r *Recorder) note(change func(n *Numbers)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,7 +99,7 @@ func (r *Recorder) note(change func(n *Numbers)) {
 	change(&r.now)
 }
 
-// Sent counts the submissions of one request: n is 1, or the number of items in a batch.
+// Sent counts n submissions that one request sent: 1, or the items of a batch.
 func (r *Recorder) Sent(n int) {
 	r.note(func(now *Numbers) { now.Arrivals += int64(n) })
 }
@@ -115,12 +115,12 @@ func (r *Recorder) Answered(took time.Duration, classes ...string) {
 	})
 }
 
-// NotAccepted counts a submission that created no job, by the status and code of its answer.
+// NotAccepted counts a submission that created no job. The parameter code is the status and code of the response.
 func (r *Recorder) NotAccepted(code string) {
 	r.note(func(now *Numbers) { now.NotAccepted[code]++ })
 }
 
-// Finished records a job's final state; took begins at the intended send time of its submission.
+// Finished records a job's final state. The parameter took is the time since the planned send time of its submission.
 func (r *Recorder) Finished(took time.Duration, state string) {
 	r.note(func(now *Numbers) {
 		now.Finished[state]++
@@ -138,7 +138,7 @@ func (r *Recorder) Moved(from, to string) {
 	})
 }
 
-// Delivered records a received webhook message and whether the receiver responded with success.
+// Delivered counts a received webhook message. The parameter ok means that the receiver returned 2xx.
 func (r *Recorder) Delivered(ok bool) {
 	r.note(func(now *Numbers) {
 		if ok {
@@ -149,7 +149,7 @@ func (r *Recorder) Delivered(ok bool) {
 	})
 }
 
-// Workers records the number of worker processes from now on.
+// Workers records the current number of worker processes.
 func (r *Recorder) Workers(n int) {
 	r.note(func(now *Numbers) { now.Workers = int64(n) })
 }
@@ -166,7 +166,7 @@ func (r *Recorder) Fault(kind, target string, at, until time.Time, count int) {
 
 func (r *Recorder) since(at time.Time) float64 { return ms(at.Sub(r.line.start)) }
 
-// Stage begins a stage of the run. share returns how much of it is done, from 0 to 1; nil: unknown.
+// Stage begins a stage of the run. The function share returns the stage's progress, from 0 to 1. It may be nil.
 func (r *Recorder) Stage(name string, share func() float64) {
 	r.note(func(*Numbers) {
 		r.stages, r.share = append(r.stages, Stage{Name: name, AtMS: r.since(r.clock())}), share
@@ -192,7 +192,7 @@ func (r *Recorder) Run() Run {
 	}
 }
 
-// The caller holds the lock.
+// The caller must hold r.mu.
 func (r *Recorder) numbers() Numbers {
 	n := r.now.clone()
 	n.Submit, n.Finish = r.submit.sum(), r.finish.sum()
@@ -200,7 +200,7 @@ func (r *Recorder) numbers() Numbers {
 }
 
 const (
-	redrawInterval = 250 * time.Millisecond // on a terminal, the same line redrawn
+	redrawInterval = 250 * time.Millisecond // on a terminal, where the line is overwritten
 	lineInterval   = 5 * time.Second        // elsewhere, a new line each time
 	barWidth       = 20
 )
@@ -244,7 +244,7 @@ func (r *Recorder) status() string {
 		parts = append(parts, r.stages[last].Name)
 	}
 	r.mu.Unlock()
-	if share != nil { // called without the lock, since it may take locks itself
+	if share != nil { // share may take locks itself, so r.mu is not held
 		done := min(share(), 1)
 		full := int(done * barWidth)
 		parts = append(parts, fmt.Sprintf("[%s] %.0f%%", strings.Repeat("#", full)+strings.Repeat(".", barWidth-full), 100*done))

@@ -10,13 +10,13 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// Run is the data of a report. Recorder.Run sets the fields from Started to Kinds; the caller sets the others.
+// Run is the data of a report. Recorder.Run sets the fields Started to Kinds. The caller sets the other fields.
 type Run struct {
 	Scenario    string            `json:"scenario"`
 	Description string            `json:"description"`
 	Text        string            `json:"scenario_text"` // content of the scenario file
 	Seed        uint64            `json:"seed"`
-	Command     string            `json:"command"` // without secrets, since it is published unchanged
+	Command     string            `json:"command"` // must contain no secrets, because reports are published
 	Service     map[string]string `json:"service"`
 	Machine     map[string]string `json:"machine"`
 
@@ -26,15 +26,15 @@ type Run struct {
 	Series  Series        `json:"series"`
 	Stages  []Stage       `json:"stages"`
 	Faults  []Fault       `json:"faults"`      // the first 2,000
-	Kinds   []FaultKind   `json:"fault_kinds"` // totals of all faults, by name
+	Kinds   []FaultKind   `json:"fault_kinds"` // totals of all faults of each kind, sorted by kind
 
-	WorkKinds    []WorkKind     `json:"work_kinds"` // only for scenarios that say what to expect of them
+	WorkKinds    []WorkKind     `json:"work_kinds"` // empty unless the scenario says how jobs must end (Work.Expect)
 	Verdict      *judge.Verdict `json:"verdict"`    // nil: not judged
 	Expectations []Expectation  `json:"expectations"`
 	Notes        []string       `json:"notes"` // important remarks, such as unread sources
 }
 
-// Expectation is a value that the scenario or the command requires, with the value of the run.
+// Expectation is a value that the scenario or a flag requires, and the run's actual value.
 type Expectation struct {
 	Name string `json:"name"`
 	Want string `json:"want"`
@@ -58,7 +58,7 @@ type WorkKind struct {
 // OK reports whether the expectation is met.
 func (k WorkKind) OK() bool { return k.Got == k.Expected && len(k.Findings) == 0 }
 
-// KindsMet counts the work kinds whose expectation is met.
+// KindsMet returns the number of work kinds that are OK.
 func (run Run) KindsMet() (met int) {
 	for _, k := range run.WorkKinds {
 		if k.OK() {
@@ -73,7 +73,7 @@ type Numbers struct {
 	Arrivals   int64            `json:"arrivals"`
 	Answers    map[string]int64 `json:"answers"`  // of submissions, by class
 	Finished   map[string]int64 `json:"finished"` // by final state
-	States     map[string]int64 `json:"states"`   // number of jobs in each state, as last seen
+	States     map[string]int64 `json:"states"`   // number of jobs in each last observed state
 	Deliveries Deliveries       `json:"deliveries"`
 	Faults     int64            `json:"faults"` // sum of Fault.Count
 	// NotAccepted counts the submissions that created no job, by status and code.
@@ -113,7 +113,7 @@ func (l Latency) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// Series are numbers over time, all of the same length, with one value per step from the start.
+// Series are time series. All have the same length: one value for each step of the run.
 type Series struct {
 	StepMS    float64            `json:"step_ms"`
 	Arrivals  []int64            `json:"arrivals"`
@@ -195,7 +195,7 @@ func (n Numbers) of(classes ...string) (some int64) {
 	return some
 }
 
-// Share returns the share of submissions whose response belongs to one of the classes.
+// Share returns the fraction of submissions with a response of one of the classes.
 func (n Numbers) Share(classes ...string) float64 {
 	return float64(n.of(classes...)) / float64(max(total(n.Answers), 1))
 }

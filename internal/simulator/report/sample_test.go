@@ -20,7 +20,7 @@ func sampleRun(took time.Duration, perSecond float64, faults int) Run {
 	c := &clock{began}
 	r := newRecorder(began, c.read)
 	r.Stage("load", nil)
-	var open []time.Time // intended send times of unfinished jobs
+	var open []time.Time // planned send times of unfinished jobs
 	step, sent, injected := max(took/1000, 100*time.Millisecond), 0, 0
 	for at := time.Duration(0); at < took; at += step {
 		c.now = began.Add(at)

@@ -7,7 +7,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// A time series has one point per second. Above maxPoints, pairs of points are merged, so memory does not grow with the run.
+// A time series has one point per second. If there are more than maxPoints, pairs of points are merged. So memory use is limited.
 const (
 	firstStep = time.Second
 	maxPoints = 600
@@ -37,7 +37,7 @@ func (r *Recorder) advance(now time.Time) {
 			a, b := l.points[2*i], l.points[2*i+1]
 			l.points[i] = point{b.Numbers, merged(a.submit, b.submit), merged(a.finish, b.finish)}
 		}
-		clear(l.points[maxPoints/2:]) // frees their histograms
+		clear(l.points[maxPoints/2:]) // so that the histograms of removed points can be freed
 		l.points, l.step = l.points[:maxPoints/2], 2*l.step
 	}
 }
@@ -87,7 +87,7 @@ func column[T any](points []point, value func(point) T) []T {
 	return list
 }
 
-// Limits of a histogram. Durations outside are clamped to the limits.
+// Limits of a histogram. Durations outside these limits are recorded as the nearest limit.
 const (
 	shortest = time.Microsecond
 	longest  = time.Hour
@@ -121,7 +121,7 @@ func merged(a, b *hdrhistogram.PackedHistogram) *hdrhistogram.PackedHistogram {
 	return a
 }
 
-// percentileOf returns milliseconds, nil without measurements.
+// percentileOf returns a percentile in milliseconds, or nil without measurements.
 func percentileOf(h *hdrhistogram.PackedHistogram, percentile float64) *float64 {
 	if h == nil {
 		return nil
@@ -131,7 +131,6 @@ func percentileOf(h *hdrhistogram.PackedHistogram, percentile float64) *float64 
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// sum reads all percentiles in one pass.
 func (l latencies) sum() Latency {
 	if l.all.TotalCount() == 0 {
 		return Latency{}

@@ -78,7 +78,7 @@ func (p *parser) callback(at *yaml.Node, name string, allowed []string) {
 	}
 }
 
-// phases fills in the defaults of an open loop: a phase lasts as long as the scenario, and a burst is not repeated.
+// phases sets the defaults of an open loop: a phase lasts as long as the run, and has only one burst.
 func (p *parser) phases(s *Scenario) {
 	sends := len(s.Arrival.Open) == 0
 	for i := range s.Arrival.Open {

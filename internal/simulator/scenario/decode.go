@@ -45,7 +45,7 @@ func (r *rate) UnmarshalYAML(n *yaml.Node) error {
 	return quotient(strings.TrimSuffix(n.Value, "/s"), "/m", 60, (*float64)(r))
 }
 
-// quotient parses a number. If the text ends with unit, it divides the number by divisor.
+// quotient parses a number with an optional unit. With the unit, the number is divided by `divisor`.
 func quotient(text, unit string, divisor float64, to *float64) (err error) {
 	number, divided := strings.CutSuffix(text, unit)
 	if *to, err = strconv.ParseFloat(strings.ReplaceAll(number, "_", ""), 64); divided {
@@ -54,7 +54,7 @@ func quotient(text, unit string, divisor float64, to *float64) (err error) {
 	return err
 }
 
-// UnmarshalYAML reads a phase. It stores a constant rate as a ramp with equal ends.
+// UnmarshalYAML reads a phase. A constant rate is stored as equal From and To.
 func (p *Phase) UnmarshalYAML(n *yaml.Node) error {
 	type plain Phase
 	v := struct {
@@ -99,7 +99,7 @@ func (w *Work) UnmarshalYAML(n *yaml.Node) error {
 	return err
 }
 
-// UnmarshalYAML reads a client's action. The default share is 1.
+// UnmarshalYAML reads a cancel. Its default share is 1.
 func (c *Cancel) UnmarshalYAML(n *yaml.Node) error {
 	type plain Cancel
 	*c = Cancel{Share: 1}
@@ -120,7 +120,7 @@ func (d *Duplicate) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*plain)(d))
 }
 
-// UnmarshalYAML reads an answer. A missing share becomes -1, which parser.answers replaces.
+// UnmarshalYAML reads an answer. A missing share becomes -1. parser.answers replaces it later.
 func (a *Answer) UnmarshalYAML(n *yaml.Node) error {
 	type plain Answer
 	*a = Answer{Share: -1}

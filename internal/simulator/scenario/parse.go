@@ -26,7 +26,7 @@ func Parse(file string, text []byte) (*Scenario, error) {
 	p := &parser{file: file}
 	value, err := p.read(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %.300s", file, err.Error()) // shortened, since the library quotes members in full
+		return nil, fmt.Errorf("%s: %.300s", file, err.Error()) // the YAML library's errors contain whole values, so they are cut
 	}
 	err = compiled().Validate(value)
 	if invalid, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
@@ -74,7 +74,7 @@ func (p *parser) read(text []byte) (value any, err error) {
 	reader := yaml.NewDecoder(bytes.NewReader(text))
 	var document yaml.Node
 	if err = reader.Decode(&document); err == nil {
-		if tooLarge(&document) { // the library would take minutes to look for repeated members
+		if tooLarge(&document) { // the YAML library takes minutes to find repeated members in large mappings
 			return nil, fmt.Errorf("a mapping or list has more than %d entries", mostEntries)
 		}
 		err = document.Decode(&value)
@@ -107,7 +107,7 @@ func (p *parser) explain(e *jsonschema.ValidationError) {
 	switch cause := e.ErrorKind.(type) {
 	case *kind.AdditionalProperties:
 		for _, unknown := range cause.Properties {
-			if key, _ := child(at, unknown); key != nil { // otherwise the member comes from an alias
+			if key, _ := child(at, unknown); key != nil { // nil: the member comes from an alias and has no place of its own
 				known := strings.Join(slices.Sorted(maps.Keys(k.Properties)), ", ")
 				p.wrong(key, "unknown member %s; allowed in %s: %s", shown(key), cmp.Or(k.Title, name), known)
 			}
@@ -175,8 +175,8 @@ func shown(n *yaml.Node) string {
 //go:embed schema.json
 var schema []byte
 
-// Schema returns the JSON Schema (2020-12) of scenario files. Besides the standard keywords it uses minDuration and maxDuration,
-// which limit a duration or a range, and errorMessage, the text for mistakes.
+// Schema returns the JSON Schema (2020-12) of scenario files. It uses three additional keywords: minDuration and maxDuration limit
+// durations, and errorMessage is the text of an error.
 func Schema() []byte { return slices.Clone(schema) }
 
 var compiled = sync.OnceValue(func() *jsonschema.Schema {
@@ -213,7 +213,7 @@ func (b bounds) Validate(ctx *jsonschema.ValidatorContext, value any) {
 	}
 }
 
-// keywords are the parts of a subschema that error messages quote.
+// keywords are the members of a subschema that error messages use.
 type keywords struct {
 	Title        string
 	Properties   map[string]yaml.Node
@@ -241,5 +241,5 @@ func keywordsAt(url string) (k keywords) {
 	return k
 }
 
-// workKinds returns ALL and the catalogue of the specification, section 6, in order.
+// workKinds returns "ALL", then all work kinds in the order of the specification (section 6).
 func workKinds() []string { return keywordsAt("#/$defs/kind").Enum }

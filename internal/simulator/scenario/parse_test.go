@@ -137,7 +137,6 @@ func frame(members string) string {
 	return text
 }
 
-// singleMistakes has one example per kind of schema error, and all mistakes that the schema cannot express.
 var singleMistakes = []struct{ members, want string }{
 	{"durtion: 5s", `1:1: unknown member "durtion"; allowed in a scenario: arrival, chaos, description,`},
 	{"seed: -1", `1:7: seed must be a whole number from 0 to 18446744073709551615, not "-1"`},

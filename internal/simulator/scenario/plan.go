@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// Intent is one planned request with the client's later actions on its jobs.
+// Intent is one planned request. It includes what the client will do with the jobs: poll, cancel, retry.
 type Intent struct {
 	Index   int64         // number of the intent, from 1
 	N       int64         // number of the intent's first ticket (planned submission); tickets are numbered from 1 without gaps
 	Tickets int           // number of tickets: items of a batch, or 1 plus copies with their own keys
-	At      time.Duration // intended send time after the start; 0 in a closed loop
+	At      time.Duration // planned send time, from the start of the run; 0 in a closed loop
 	Tenant  int           // from 0
-	Work    *Work         // its entry of the mix; read-only
+	Work    *Work         // entry of Scenario.Mix; must not be changed
 	Kind    string        // "" for EmitEvent and for batches
 	Kinds   []string      // kind of each item of a batch; nil for EmitEvent
-	Key     string        // idempotency key; copies have CopyKey
-	Ahead   time.Duration // Deferred: execution_at minus the send time
+	Key     string        // idempotency key of the first request; for copies see CopyKey
+	Ahead   time.Duration // only for Deferred: how long after the send time execution_at is
 	Cancel  CancelIntent
 	Retries int  // how often the client retries the job if it fails
 	Copies  int  // additional copies of the request
-	SameKey bool // the copies have the same key, so all are one job
+	SameKey bool // the copies have the same key, so only one job is created
 	AtOnce  bool // the copies are sent at the same time
 	Polled  bool
 }
@@ -45,16 +45,16 @@ func (i *Intent) CopyKey(c int) string {
 	return i.Key + "-" + strconv.Itoa(c)
 }
 
-// Plan returns the intents of a scenario one by one. It is safe for concurrent use, and its memory does not grow.
+// Plan returns the intents of a scenario one by one. It is safe for concurrent use. Its memory does not depend on the number of intents.
 type Plan struct {
 	mu       sync.Mutex
 	scenario Scenario
 	sequence []entry   // for InTurn: entries in the order of picking; after the last comes the first
-	bounds   []float64 // running sum of the weights
+	bounds   []float64 // bounds[i] is the sum of the weights of Mix[0] to Mix[i]
 	arrivals arrivals
 	source   rand.PCG   // seeded anew for each intent
 	random   *rand.Rand // draws from source
-	index    int64      // index of the last intent
+	index    int64      // number of intents returned so far
 	tickets  int64      // number of tickets assigned so far
 }
 
@@ -200,7 +200,7 @@ type arrivals struct {
 
 	phase int // current phase
 	start time.Duration
-	area  float64 // integral of the rate from the phase's start to the next arrival
+	area  float64 // integral of the rate from the start of the phase to the next arrival
 	burst int     // number of jobs that the phase's bursts have sent
 }
 

@@ -56,7 +56,7 @@ func TestSameSeedSameIntents(t *testing.T) {
 	other.Seed++
 	require.NotEqual(t, want[:3], first(&other, 3))
 
-	again := parse(t, mixed) // another scenario from the same file
+	again := parse(t, mixed)
 	got := first(again, 5000)
 	for n := range got {
 		require.Equal(t, *want[n].Work, *got[n].Work)
@@ -65,7 +65,6 @@ func TestSameSeedSameIntents(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// The fixed seed makes the test deterministic.
 func TestWeights(t *testing.T) {
 	t.Parallel()
 	const n = 50_000

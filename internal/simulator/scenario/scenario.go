@@ -1,8 +1,7 @@
-// Package scenario defines the requests of a run of the simulator: the file that describes them, and the plan that follows from
-// the file and a seed.
+// Package scenario reads scenario files and plans the requests of a simulator run.
 //
-// A scenario is strict YAML: every mistake is reported with its place and the allowed values. The same scenario and seed always
-// produce the same requests, independent of the service's responses. This package sends no requests.
+// A scenario is a YAML file. Every mistake is reported with its place and the allowed values. With the same seed, a scenario always gives
+// the same requests, whatever the service responds. This package sends no requests.
 package scenario
 
 import (
@@ -28,10 +27,10 @@ const (
 // Values of Scenario.Pick: how the next entry of Mix is chosen.
 const (
 	Weighted = "weighted" // by chance, in proportion to the weights
-	InTurn   = "in_turn"  // kind after kind, in the file's order
+	InTurn   = "in_turn"  // all kinds of all entries in the file's order, then again from the first
 )
 
-// How a duplicate chooses its idempotency key.
+// Values of Duplicate.Key: the idempotency keys of the copies.
 const (
 	SameKey       = "same"
 	DifferentKeys = "different"
@@ -43,8 +42,8 @@ type Scenario struct {
 	Description string
 	Seed        uint64        // default 1
 	Duration    time.Duration // how long jobs are submitted; 0: until Jobs is reached
-	Jobs        int64         // number of intents; 0: as many as fit in Duration
-	Drain       time.Duration // how long jobs may take to end after the last submission
+	Jobs        int64         // number of requests; 0: as many as fit in Duration
+	Drain       time.Duration // longest wait for jobs to end after the last submission
 	Tenants     int           // how many clients of the service share the load
 	Arrival     Arrival
 	Pick        string // Weighted or InTurn
@@ -61,12 +60,12 @@ type Scenario struct {
 // Arrival determines when jobs are submitted. Exactly one field is set.
 type Arrival struct {
 	Closed *Closed
-	Open   []Phase // repeated until the scenario ends
+	Open   []Phase // phases, repeated in order until the end of the run
 }
 
-// Closed is a fixed number of clients that each submit a job, wait for its end, think, and continue with the next one.
+// Closed is a closed loop: each client submits a job, waits for its end, pauses for Think, and starts again.
 type Closed struct {
-	Clients int // of all tenants together
+	Clients int // number of clients, of all tenants together
 	Think   Range
 }
 
@@ -77,21 +76,21 @@ type Phase struct {
 	From, To float64       `yaml:"-"` // equal for a constant rate
 	Poisson  bool          `yaml:"-"` // random gaps between jobs, as with independent clients; false: equal gaps
 	Burst    int           // jobs at once; 0: the phase has a rate
-	Every    time.Duration // from burst to burst; never 0 if there is a Burst
+	Every    time.Duration // time from one burst to the next; never 0 if Burst is set
 }
 
-// Share is a part of a whole, 0 to 1. A file may write it as a percentage.
+// Share is a fraction from 0 to 1. A file may also write a percentage.
 type Share float64
 
-// Range is a random duration between two ends; equal ends mean a fixed duration.
+// Range is a random duration from Min to Max. If they are equal, the duration is fixed.
 type Range struct{ Min, Max time.Duration }
 
 // Work describes some of a scenario's jobs, and what the client does with them.
 type Work struct {
-	Kinds       []string `yaml:"-"` // kinds of the catalogue, of which one is drawn for each job; none for EMIT_EVENT
+	Kinds       []string `yaml:"-"` // work kinds, one chosen for each job; empty for EMIT_EVENT
 	Weight      float64  // above 0; 1 with InTurn
 	Type        string   // Execute, Deferred or EmitEvent
-	Ahead       Range    // Deferred: execution_at minus the send time
+	Ahead       Range    // only for Deferred: how long after the send time execution_at is
 	Cancel      *Cancel
 	Retry       *Retry
 	Duplicate   *Duplicate
@@ -102,7 +101,7 @@ type Work struct {
 	Expect      string // how each job must end, such as SUCCEEDED; "": not checked
 }
 
-// Cancel is a client's cancel of its job, some time after the client saw the job in a state.
+// Cancel is a request to cancel a job. It is sent some time after the job was seen in state In.
 type Cancel struct {
 	In    string // CREATED, QUEUED, ASSIGNED or RUNNING
 	After Range
@@ -123,7 +122,7 @@ type Duplicate struct {
 	AtOnce bool   `yaml:"at_once"` // sent at the same time instead of one after another
 }
 
-// Receiver is an endpoint for webhooks: each tenant registers it, or jobs name it as their callback.
+// Receiver is an endpoint for webhook messages. Each tenant registers it, or jobs use it as a callback.
 type Receiver struct {
 	Name     string   // lower-case letters, digits and dashes; unique
 	Events   []string // events that a registered receiver subscribes to; none for a callback
@@ -144,9 +143,9 @@ type Answer struct {
 // Readers determine how clients observe the end of their jobs.
 type Readers struct {
 	Streams   int           // event streams that each tenant reads
-	Slow      int           // number of additional slow streams per tenant, whose messages are dropped
+	Slow      int           // additional event streams per tenant that are read slowly and ignored
 	SlowPause time.Duration `yaml:"slow_pause"` // pause after each message of a slow stream
-	Poll      Share         // share of jobs that are also polled, 0 to 1
+	Poll      Share         // fraction of jobs that are polled in addition to streams
 }
 
 // Schedules has the number of schedules of each tenant. Each schedule creates a job once per Every until Duration is over.
@@ -157,14 +156,14 @@ type Schedules struct {
 
 // Service is the configuration of a service started by the simulator.
 type Service struct {
-	Workers     string            // processes: "2", "1..4" (ramp) or "1,4,2" (steps)
+	Workers     string            // number of worker processes: "2", rising "1..4", or in steps "1,4,2"
 	Concurrency int               // concurrent jobs in each process
-	Down        Range             // all processes are down from Min to Max after the start; zero: never
+	Down        Range             // all processes are stopped from Min to Max after the start of the run; zero: never
 	TimeScale   *float64          `yaml:"time_scale"` // multiplies the catalogue's durations; nil: unset
 	Env         map[string]string // further FORGERUN_ settings
 }
 
-// Expect holds the expectations of a run besides the invariants.
+// Expect has the required values of a run. The invariants are checked too.
 type Expect struct {
 	Accepted  Share         // minimum fraction of submissions with an expected response; below this, the run is inconclusive
 	Refused   *Share        // largest share of submissions refused because of overload; nil: unchecked
@@ -181,7 +180,7 @@ const maxFile = 64 << 10
 func Names() []string {
 	found, err := fs.Glob(files, "files/*.yaml")
 	if err != nil {
-		panic(err) // the pattern is a constant
+		panic(err) // cannot fail: the pattern is valid
 	}
 	for i, f := range found {
 		found[i] = strings.TrimSuffix(path.Base(f), ".yaml")

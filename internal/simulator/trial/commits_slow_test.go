@@ -22,7 +22,7 @@ chaos: postgres=2s
 service: {workers: "1", concurrency: 20, time_scale: 0.01}
 `
 
-// With synchronous_commit off, a crash of Postgres loses accepted jobs. The judge must report them.
+// With synchronous_commit off, a crash of Postgres loses accepted jobs.
 func TestTheJudgeSeesAPostgresThatLosesCommits(t *testing.T) {
 	t.Parallel()
 	tr := prepared(t, crashingLoad, Options{})

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/internal/stack"
 )
 
-// Drive sends the load, with scaling and faults, and waits until all jobs and deliveries have ended.
+// Drive sends the load and waits until all jobs and deliveries have ended. Meanwhile it changes the number of workers and injects faults.
 func (t *Trial) Drive(ctx context.Context) error {
 	began := time.Now()
 	t.recorder.Stage("load", func() float64 { return t.progress(began) })
@@ -112,7 +112,7 @@ func (t *Trial) restart(ctx context.Context, began time.Time) {
 func (t *Trial) injectFaults(ctx context.Context) {
 	err := t.chaos.Run(ctx, t.stack, t.o.Scenario.Seed, func(f stack.Fault) {
 		t.disturbed.Store(true)
-		if f.Err != nil { // not counted, since it may have had no effect
+		if f.Err != nil { // the fault may have had no effect, so it is not counted
 			t.note("could not inject or end the fault %s on %s: %v", f.Kind, f.Target, f.Err)
 			return
 		}

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	punctual = 2 * time.Second // how late a scheduled job may be queued
-	recovery = 5 * time.Second // how late after the service is ready again, for a job that was due during the outage
+	punctual = 2 * time.Second // a scheduled job may be queued this long after its execution_at
+	recovery = 5 * time.Second // a job that was due during an outage may be queued this long after the service is ready again
 )
 
 // outage has the times at which all processes were stopped, started again, and ready.
@@ -89,7 +89,7 @@ func (t *Trial) workKind(kind, expected string, stories []*story, violations []j
 
 type story struct {
 	ticket   int64
-	job      string // id; "" if none was accepted
+	job      string // job id; "" if no submission was accepted
 	answer   history.Answer
 	due      time.Time
 	shown    history.Job // latest state
@@ -117,7 +117,7 @@ func newStory(submitted history.Fact, facts []history.Fact) *story {
 			s.retried = s.retried || f.Action.Verb == "retry"
 			s.canceled = s.canceled || f.Action.Verb == "cancel"
 		case f.Kind == history.ListedJob, f.Kind == history.Looked && f.Shown.State != "":
-			failure := s.shown.Failure // lists do not show it
+			failure := s.shown.Failure // lists of jobs omit the failure, so keep the known one
 			if s.shown = *f.Shown; s.shown.Failure == nil && s.shown.State == client.Failed {
 				s.shown.Failure = failure
 			}
@@ -133,7 +133,7 @@ func newStory(submitted history.Fact, facts []history.Fact) *story {
 // overtaken reports whether the cancel request came too late because the job had ended.
 func (s *story) overtaken() bool { return s.refused == "cancel" && !s.canceled }
 
-// outcome returns how the job ended, in the words of a scenario's expect member.
+// outcome returns how the job ended, as a scenario writes it in the member expect.
 func (s *story) outcome() string {
 	state, failure := s.shown.State, s.shown.Failure
 	switch {
@@ -163,7 +163,7 @@ func (s *story) outcome() string {
 	return "SUCCEEDED, delivery " + s.delivery.State
 }
 
-// late tells how much too early or too late a scheduled job was queued, or returns "" if it was on time.
+// late explains how much too early or too late a scheduled job was queued. It returns "" if the job was on time.
 func (s *story) late(o outage) string {
 	queued := s.entered(client.Queued)
 	switch {

@@ -114,7 +114,7 @@ func (t *Trial) Write(a report.Run) error {
 	return os.RemoveAll(filepath.Join(t.o.Out, HistoryFolder))
 }
 
-// HistoryFolder is the folder of the history in the folder of the report.
+// HistoryFolder is the name of the history's folder, next to the report's files.
 const HistoryFolder = "history"
 
 func (t *Trial) keepLogs() error {
@@ -124,7 +124,7 @@ func (t *Trial) keepLogs() error {
 	return os.CopyFS(filepath.Join(t.o.Out, "logs"), os.DirFS(filepath.Join(t.dir, "logs")))
 }
 
-// Judge collects the final state of the service, and checks everything.
+// Judge collects the final state of the service and checks all invariants.
 func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 	t.recorder.Stage("judge", nil)
 	config, run := t.judgement()
@@ -142,7 +142,7 @@ func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 	return judge.Judge(ctx, t.facts, run)
 }
 
-// overdue is how late a delivery attempt may be in a run without faults.
+// In a run without faults, a delivery attempt may start this long after its due time.
 const overdue = 10 * time.Second
 
 func (t *Trial) judgement() (collect.Config, judge.RunContext) {
@@ -151,7 +151,7 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 		SampleReports: t.o.Sample, DeliveryLogs: t.expectsKinds(), Seed: t.o.Scenario.Seed,
 	}
 	if t.o.Key != "" {
-		config.Since = t.engine.ClockMoves().At(t.began.Add(-time.Minute)) // the client of a given key may have earlier jobs
+		config.Since = t.engine.ClockMoves().At(t.began.Add(-time.Minute)) // with --key, the client may have jobs of earlier runs
 	}
 	run := judge.RunContext{
 		Run: t.id, Tickets: t.engine.Tickets(), TimeScale: t.o.TimeScale,

@@ -1,5 +1,5 @@
-// Package trial runs one scenario from beginning to end. It starts or finds the service, drives the load with scaling and faults,
-// judges the run, and writes the report. The caller handles flags and exit codes.
+// Package trial runs one scenario from beginning to end. It starts a service or uses a running one, sends the load, judges the run, and
+// writes the report. The caller handles flags and exit codes.
 package trial
 
 import (
@@ -25,17 +25,17 @@ import (
 	"github.com/forgerun/forgerun/internal/stack"
 )
 
-// Options say which scenario to run against which service, and where to write the report.
+// Options configure a Trial.
 type Options struct {
 	Scenario         *scenario.Scenario
 	Command, Program string // for the report: the command line, and the program's name and version
 
-	URL, Key              string        // of a running service; "" starts a service
+	URL, Key              string        // address of a running service and its API key; without URL, a service is started
 	DatabaseURL, RedisURL string        // of the service at URL, for the judge
 	AdminURLs             []string      // admin listeners of the service at URL; their metrics are compared with rows
 	TimeScale             *float64      // FORGERUN_TIME_SCALE of the service at URL; nil: unknown
 	StartWorkers          bool          // start workers for the service at URL
-	Binary                string        // path of forgerun; "": this program
+	Binary                string        // path of the program forgerun; "" means the running program
 	Lease                 time.Duration // lease of the workers that the simulator starts
 
 	ReceiverAddr, ReceiverURL string
@@ -51,11 +51,11 @@ type Options struct {
 type Trial struct {
 	o Options
 
-	id       string // beginning of the correlation ids of the run's jobs
+	id       string // id of the run; its jobs' correlation ids begin with it
 	url      string
 	began    time.Time
 	stack    *stack.Stack // nil for a service at URL without StartWorkers
-	dir      string       // folder of the stack; "" for none
+	dir      string       // temporary folder of the started processes; "" if none was started
 	receiver *webhooks.Receiver
 	facts    *history.Store
 	recorder *report.Recorder
@@ -103,7 +103,7 @@ func (t *Trial) Run(ctx context.Context) (outcome report.Outcome, err error) {
 		if t.facts != nil { // Prepare created the folder in this run, so it may be deleted
 			_ = os.RemoveAll(filepath.Join(t.o.Out, HistoryFolder))
 		}
-		_ = os.Remove(t.o.Out) // fails unless it is empty
+		_ = os.Remove(t.o.Out) // removes the folder only if it is empty
 		return "", err
 	}
 	return account.Outcome(), nil
@@ -128,7 +128,7 @@ func (t *Trial) playAndJudge(ctx context.Context) (report.Run, error) {
 // patience limits the time until the started processes are ready.
 const patience = 90 * time.Second
 
-// Prepare prepares the service, the folder and the tenants.
+// Prepare starts the service if needed, creates the report's folder, and registers the tenants.
 func (t *Trial) Prepare(ctx context.Context) error {
 	var err error
 	if t.chaos, err = stack.ParseChaos(t.o.Scenario.Chaos); err != nil {

@@ -1,5 +1,5 @@
-// Package collect reads the API, the rows, the queue and the metrics at the end of a simulator run. It adds their state to the
-// history as facts, which package judge compares.
+// Package collect reads the API, the rows, the queue and the metrics at the end of a simulator run. It adds what it read to the history,
+// as facts.
 package collect
 
 import (
@@ -34,7 +34,7 @@ type Config struct {
 	DeliveryLogs  bool // also read each delivery by its id, because lists of deliveries have no attempts
 	Seed          uint64
 
-	MaxWait time.Duration // limit of the wait until the queue is empty and the metrics match the rows; 0: 15 s
+	MaxWait time.Duration // longest wait for an empty queue and for metrics that match the rows; 0: 15 s
 }
 
 // foreignTenant is the tenant of rows that belong to clients outside the run.
@@ -46,14 +46,14 @@ type collector struct {
 	out   interface{ Add(history.Fact) }
 	found judge.Collected
 
-	asOf        time.Time      // time of the rows' snapshot, by Postgres' clock
+	asOf        time.Time      // time of the transaction that reads the rows, by Postgres' clock
 	tenants     map[string]int // numbers of tenants by client id
 	clientIDs   []string       // clients that the run created; all their data belongs to the run
 	otherTenant int            // tenant number of all other clients
 }
 
-// Run reads the sources after a run and adds their state to the history. Collected.Missing has the sources that failed. Run returns
-// an error only if ctx ends.
+// Run reads the sources after a run and adds their state to the history. It lists unreadable sources in Collected.Missing. Run returns an
+// error only if ctx ends.
 func Run(ctx context.Context, config Config, run judge.RunContext, out interface{ Add(history.Fact) }) (judge.Collected, error) {
 	c := &collector{Config: config, run: run, out: out, tenants: map[string]int{}, clientIDs: []string{}, otherTenant: foreignTenant}
 	c.MaxWait = cmp.Or(config.MaxWait, 15*time.Second)
@@ -175,7 +175,7 @@ var countedRows = []struct {
 // A process sets this metric when it has counted the backlog. Until then, its gauges are meaningless.
 const statisticsTime = "backlog_timestamp_seconds"
 
-// metrics scrapes until the metrics agree with the rows, for at most MaxWait, since metrics change only after the commit.
+// Metrics change only after the commit. So they are read until they match the rows or MaxWait is over.
 func (c *collector) metrics(ctx context.Context) error {
 	return connected(ctx, c.DatabaseURL, func(conn *pgx.Conn) error {
 		measures, err := c.countRows(ctx, conn)

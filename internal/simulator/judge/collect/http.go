@@ -40,7 +40,7 @@ func (c *collector) lists(ctx context.Context) (sample []sampledJob, err error) 
 				}
 				ticket, ours := judge.TicketOf(c.run.Run, j.CorrelationID)
 				if !ours && a.ClientID == "" {
-					continue // of another run
+					continue // a job of another run of the same client
 				}
 				c.add(history.Fact{Kind: history.ListedJob, Sent: sent, Tenant: a.Tenant, Ticket: ticket, Job: j.JobID, Shown: history.JobOf(j)})
 				if ours && c.sampled(ticket) {

@@ -35,7 +35,7 @@ FROM webhooks WHERE updated_at > created_at`
 var tables = []struct {
 	name   string
 	kind   history.Kind
-	member string // JSON member of the fact
+	member string // member of the fact that gets the row
 	sql    string
 }{
 	{"jobs", history.StoredJob, "shown", `
@@ -145,7 +145,7 @@ func (c *collector) contradictions(ctx context.Context, tx pgx.Tx) error {
 
 const (
 	taskPage   = 500     // keys per request
-	maxTasks   = 100_000 // limit of the tasks held in memory
+	maxTasks   = 100_000 // reading fails if there are more tasks
 	queuePause = 500 * time.Millisecond
 
 	// The asynq queues of the service. Task ids in jobQueue begin with {job}:{attempt}, in webhookQueue with the delivery's id. More text may
