@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Chaos holds kinds of faults, and how often each occurs.
+// Chaos lists kinds of faults with their mean intervals.
 type Chaos struct{ means []mean }
 
 type mean struct {
@@ -27,7 +27,7 @@ type Fault struct {
 	Target    string // process, server or proxy, such as worker-2 or redis; "" if there was no target
 	At, Until time.Time
 	Count     int   // for faults of connections, their number; otherwise 1
-	Err       error // error of the fault or of its end
+	Err       error // error while injecting or ending the fault
 }
 
 // FaultList lists the kinds of faults for a help text.
@@ -80,12 +80,12 @@ func parseMean(text string) (mean, error) {
 	return mean{kind: kinds[i], every: every}, nil
 }
 
-// MovesClock reports whether a kind of fault moves the service's clock, which needs Options.Clock.
+// MovesClock reports whether a fault moves the service's clock. Such a fault needs Options.Clock.
 func (c Chaos) MovesClock() bool {
 	return slices.ContainsFunc(c.means, func(m mean) bool { return m.kind.needs == ourClock })
 }
 
-// Check returns an error if the stack does not support or allow a fault.
+// Check returns an error if a fault is not possible in the stack.
 func (c Chaos) Check(s *Stack) error {
 	for _, m := range c.means {
 		switch {
@@ -100,14 +100,14 @@ func (c Chaos) Check(s *Stack) error {
 	return nil
 }
 
-// plannedFault is a fault's time after the start, and the seed that determines its target and size.
+// plannedFault has a fault's time since Chaos.Run began, and a seed for its random choices.
 type plannedFault struct {
 	at   time.Duration
 	seed uint64
 }
 
-// plan returns the endless sequence of faults of one kind, with exponentially distributed intervals. It depends only on its
-// arguments.
+// plan returns the endless sequence of faults of one kind, with exponentially distributed intervals. The same arguments give the same
+// sequence.
 func plan(seed uint64, name string, every time.Duration) iter.Seq[plannedFault] {
 	return func(yield func(plannedFault) bool) {
 		h := fnv.New64a()

@@ -17,15 +17,15 @@ const mostRate = 3600 // highest rate that the service accepts
 
 var clockFaultTime = bounds{200 * time.Millisecond, 2 * time.Second}
 
-// clockMove is a clock fault: a jump ahead, or a changed rate for a while.
+// clockMove is a fault of the service's clock: it jumps ahead, or freezes or changes its rate for a while.
 type clockMove struct {
 	name  string
 	lasts time.Duration // how long a new rate lasts; 0: for a jump, which is not undone
-	how   string        // member of the request that moves the clock
+	how   string        // name of the member in the request, such as "rate"
 	value any
 }
 
-// atRate returns a change of the rate, which also unfreezes the clock.
+// A changed rate also ends a freeze.
 func atRate(rate float64, lasts time.Duration) clockMove {
 	return clockMove{fmt.Sprintf("clock, at rate %g", rate), lasts, "rate", rate}
 }
@@ -45,7 +45,7 @@ func drawMove(rng *mathrand.Rand) clockMove {
 	return atRate(rate, lasts)
 }
 
-// logarithmic returns a random number in a range in which each order of magnitude is equally likely.
+// logarithmic returns a random number between from and to. All orders of magnitude are equally likely.
 func logarithmic(rng *mathrand.Rand, from, to float64) float64 {
 	return math.Exp(math.Log(from) + rng.Float64()*(math.Log(to)-math.Log(from)))
 }
@@ -62,7 +62,7 @@ func moveClock(ctx context.Context, s *Stack, rng *mathrand.Rand, f *Fault) {
 	}
 }
 
-// move retries a move with the same idempotency key until the service responds.
+// move sends a change of the clock until the service responds, always with the same idempotency key.
 func (s *Stack) move(ctx context.Context, m clockMove) error {
 	key := client.IdempotencyKey(rand.Text())
 	for {

@@ -55,7 +55,7 @@ var kinds = []faultKind{
 	{"clock", "the service's clock jumps ahead by seconds to hours, stands still, or runs at another rate for a while", ourClock, moveClock},
 }
 
-// serverPatience limits the recovery time after a fault of a server or the clock.
+// serverPatience is the time limit for injecting and ending a fault of a server or the clock.
 const serverPatience = 60 * time.Second
 
 func (k faultKind) do(ctx context.Context, s *Stack, seed uint64) (Fault, bool) {
@@ -84,7 +84,7 @@ func (b bounds) draw(rng *rand.Rand) time.Duration {
 	return b.least + time.Duration(rng.Int64N(int64(b.most-b.least)+1))
 }
 
-// onProcess injects a fault into a ready process that has no other fault, and waits until the process is ready again.
+// onProcess returns an injection for one ready process without another fault. It waits until the process is ready again.
 func onProcess(inject func(context.Context, *Stack, *rand.Rand, *Process) error) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
 		candidates := s.members()
@@ -104,7 +104,7 @@ func onProcess(inject func(context.Context, *Stack, *rand.Rand, *Process) error)
 	}
 }
 
-// pause suspends the process for longer than its lease, or until it is killed or the context ends.
+// pause suspends the process for 1.25 to 1.75 lease times. It resumes earlier if the context ends.
 func pause(ctx context.Context, s *Stack, rng *rand.Rand, p *Process) error {
 	if err := p.Pause(); err != nil {
 		return err
@@ -137,7 +137,7 @@ func sendRedis(command string) serverStep {
 	return func(ctx context.Context, s *Servers) error { return s.Redis.Do(ctx, command) }
 }
 
-// onProxy injects a fault into a proxy that has connections. inject returns the number of affected connections.
+// onProxy returns an injection for a random proxy with open connections.
 func onProxy(inject func(context.Context, *proxy, *rand.Rand) int) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
 		used := slices.DeleteFunc(s.faulty(), func(p *proxy) bool { return len(p.open()) == 0 })
@@ -186,7 +186,7 @@ func lose(ctx context.Context, p *proxy, rng *rand.Rand) (count int) {
 	return count
 }
 
-// delayed delays the connections of a proxy for a while, unless another fault already delays them.
+// delayed delays all data of a proxy for 1 to 5 s. If another fault already does, it does nothing.
 func delayed(by bounds) func(context.Context, *proxy, *rand.Rand) int {
 	return func(ctx context.Context, p *proxy, rng *rand.Rand) int {
 		d := &delay{by: by.draw(rng), over: make(chan struct{})}

@@ -34,8 +34,8 @@ func FetchedPrograms(dir string) string {
 	return ""
 }
 
-// FetchPostgres downloads the Postgres programs below dir, unless they exist, and returns their folder. Later calls ignore the
-// files of an interrupted download.
+// FetchPostgres downloads Postgres into dir, if it is missing. It returns the folder of the programs. An interrupted download does no
+// harm, because its files are not used.
 func FetchPostgres(ctx context.Context, dir, repository string, log *slog.Logger) (bin string, err error) {
 	if bin := FetchedPrograms(dir); bin != "" {
 		return bin, nil
