@@ -17,7 +17,7 @@ import (
 
 // Guard decides which requests come from operators.
 type Guard struct {
-	Tokens   Tokens // without tokens, every request is an operator's; the listener must then be on loopback
+	Tokens   Tokens // if empty, every request is allowed; the listener must then be on loopback
 	Ended    Ended
 	Attempts *authlimit.Limiter
 	Source   func(*http.Request) netip.Addr
@@ -137,7 +137,7 @@ func (g Guard) validSession(r *http.Request) (Session, bool, *Refusal) {
 	return s, !ended, nil
 }
 
-// lookupTime limits a session check while storage hangs.
+// lookupTime limits the time to check a session in storage.
 const lookupTime = 2 * time.Second
 
 func unknown(detail string) *Refusal {
@@ -151,7 +151,7 @@ func (g Guard) session(r *http.Request) (Session, bool) {
 	if scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
 		return Session{}, false
 	}
-	for _, c := range r.CookiesNamed(SessionCookie) { // there may be several, set by another path or domain
+	for _, c := range r.CookiesNamed(SessionCookie) { // other servers on this host may have set cookies of this name
 		if s, ok := g.Tokens.Session(c.Value, g.now()); ok {
 			return s, true
 		}
@@ -190,7 +190,7 @@ func (g Guard) Login(r *http.Request, token string) (Session, *Refusal) {
 	return s, nil
 }
 
-// openSession is the session of every request if no tokens are configured.
+// openSession stands for the session if no tokens are configured.
 var openSession = Session{Operator: Operator{Name: DefaultName}, CSRFToken: "none-is-needed"}
 
 // Session returns the session of the request's cookie. Without a session cookie, it makes a session for a request with a token.
@@ -263,7 +263,7 @@ func reasonOf(given string) string {
 	return "wrong token"
 }
 
-// log writes at most a few lines a second.
+// log limits the lines per second, and counts the omitted ones.
 func (g Guard) log(r *http.Request, source netip.Addr, reason string) {
 	omitted, due := g.Attempts.Line(reason)
 	if !due {

@@ -1,5 +1,5 @@
-// Package operators manages the tokens of the service's operators. Each token has a name, so that actions can be attributed and one
-// token can be removed without affecting the others.
+// Package operators manages the tokens of the service's operators. Each token has a name. So actions can be attributed, and one token can
+// be removed.
 package operators
 
 import (
@@ -17,7 +17,7 @@ type Operator struct {
 	ReadOnly bool // may read everything and change nothing
 }
 
-// Tokens are the tokens of all operators, kept as hashes. The zero value has none.
+// Tokens has the tokens of all operators, stored as hashes.
 type Tokens struct{ all []known }
 
 type known struct {
@@ -25,7 +25,7 @@ type known struct {
 	hash [sha256.Size]byte
 }
 
-// minToken is the minimum length of a token in bytes; 16 hex digits hold 64 random bits.
+// minToken is the minimum length in bytes: 64 bits if the token is hexadecimal.
 const minToken = 16
 
 var named = regexp.MustCompile(`^([a-z][a-z0-9._-]{0,31}):(.*)$`)
@@ -37,7 +37,7 @@ const (
 )
 
 // Parse reads two lists of tokens: `operators` may change everything, `readers` may only read. A list contains TOKEN or NAME:TOKEN,
-// separated by commas, or is empty. Errors quote names but no tokens.
+// separated by commas, or is empty. Error messages contain names but never tokens.
 func Parse(operators, readers string) (Tokens, error) {
 	var t Tokens
 	if err := t.add(operators, Operator{Name: DefaultName}); err != nil {
@@ -53,7 +53,7 @@ func (t *Tokens) add(list string, one Operator) error {
 	if list == "" {
 		return nil
 	}
-	if strings.HasSuffix(list, "\n") { // the list was read from a file, or written by echo
+	if strings.HasSuffix(list, "\n") { // often from a file or from echo
 		return errors.New("the value ends with a line break, which a request cannot contain: remove the line break")
 	}
 	for i, token := range strings.Split(list, ",") {

@@ -14,8 +14,8 @@ import (
 )
 
 // A session starts at login and is stored in a cookie. The cookie contains the operator, the start and the last use. It is signed with a
-// key derived from the token's hash. All processes can check the signature. Removing the token ends its sessions. Storage lists the
-// logged-out sessions until they expire, and copies of their cookies are refused.
+// key derived from the token's hash. All processes can check the signature. Removing the token from the configuration ends its sessions.
+// Storage lists the logged-out sessions until they expire, and copies of their cookies are refused.
 const (
 	SessionIdle   = 30 * time.Minute // maximum time between two requests
 	SessionLength = 12 * time.Hour   // maximum duration of a session
@@ -53,7 +53,7 @@ type Session struct {
 	hash         [sha256.Size]byte // of the operator's token
 }
 
-// NewSession starts a session for the token's owner.
+// NewSession starts a session for the token's operator. It returns false for an unknown token.
 func (t Tokens) NewSession(token string, now time.Time) (Session, bool) {
 	hash := sha256.Sum256([]byte(token))
 	for _, k := range t.all {
@@ -100,7 +100,7 @@ func (k known) session(issued, seen time.Time, nonce string) Session {
 	return s
 }
 
-// mac signs with a separate key for each purpose.
+// mac signs text with the key of a label.
 func (s Session) mac(label, text string) string {
 	key := hmac.New(sha256.New, s.hash[:])
 	key.Write([]byte(label))
@@ -125,7 +125,7 @@ func (s Session) Renewed(now time.Time) (Session, bool) {
 	return known{s.Operator, s.hash}.session(s.issued, now.Truncate(time.Second), s.nonce), true
 }
 
-// SetCookie sends the session to the browser that made a request.
+// SetCookie sets the session's cookie in a response.
 func (s Session) SetCookie(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, cookie(r, s.Cookie(), int(SessionLength.Seconds())))
 }
@@ -134,7 +134,7 @@ func (s Session) SetCookie(w http.ResponseWriter, r *http.Request) {
 func ClearCookie(w http.ResponseWriter, r *http.Request) { http.SetCookie(w, cookie(r, "", -1)) }
 
 func cookie(r *http.Request, value string, maxAge int) *http.Cookie {
-	return &http.Cookie{ //nolint:gosec // Secure depends on TLS: without TLS, browsers do not send a Secure cookie back
+	return &http.Cookie{ //nolint:gosec // browsers send a Secure cookie only over TLS, so it is not set for plain HTTP
 		Name: SessionCookie, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https"),
 	}
