@@ -32,7 +32,7 @@ const (
 	unfinishedJobs = 2000 // limit of unfinished jobs: workers always have work, and jobs finish within seconds
 	idleJobs       = 300
 	idleWindow     = 10 * time.Second
-	readPause      = 2 * time.Millisecond // between GET requests, so that reads stay far below the maximum rate
+	readPause      = 2 * time.Millisecond // pause between GET requests, so that reads do not saturate the service
 	readClients    = 32
 	tableAge       = 29 * 24 * time.Hour // age of the oldest finished job; finished jobs are kept for 30 days
 	copyChunk      = 5000                // jobs per transaction

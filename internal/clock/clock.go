@@ -37,7 +37,7 @@ func (s Setting) At(real time.Time) time.Time {
 // Never is longer than any wait.
 const Never = time.Duration(math.MaxInt64)
 
-// Wait returns how much real time it takes until d has passed in service time; Never while the clock is frozen.
+// Wait returns the real time in which the service time advances by d. If the clock is frozen, it returns Never.
 func (s Setting) Wait(d time.Duration) time.Duration {
 	switch {
 	case d <= 0:
@@ -69,7 +69,7 @@ func (ms Moves) Real(t time.Time) time.Time {
 	return real
 }
 
-// Clock is the service time in one process. It is safe for concurrent use. All methods except Set may be called on nil.
+// Clock computes the service time in one process. It is safe for concurrent use. All methods except Set may be called on nil.
 type Clock struct {
 	mu      sync.Mutex
 	setting Setting
@@ -121,7 +121,7 @@ func (c *Clock) Now() time.Time {
 // Wait is like Setting.Wait for the current setting.
 func (c *Clock) Wait(d time.Duration) time.Duration { return c.Setting().Wait(d) }
 
-// farAhead limits the wait for a time that a frozen clock never reaches.
+// Real returns at most this far in the future. A frozen clock would never reach t.
 const farAhead = 365 * 24 * time.Hour
 
 // Real returns the time of this machine's clock at which the service time reaches t. It assumes no further moves. For a moved clock, the
@@ -143,7 +143,7 @@ func (c *Clock) Changed() <-chan struct{} {
 	return c.changed
 }
 
-// longest limits each sleep, so that SleepUntil notices an adjustment of Postgres' clock.
+// longest limits each sleep. SleepUntil then reads the clock again, in case Postgres' clock was adjusted.
 const longest = time.Minute
 
 // SleepUntil waits until the clock shows t, even if the clock is moved meanwhile. If ctx ends before t, SleepUntil returns

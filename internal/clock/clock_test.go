@@ -19,7 +19,7 @@ func TestSetting(t *testing.T) {
 	later := base.Add(24 * time.Hour)
 	for name, c := range map[string]struct {
 		setting clock.Setting
-		after   time.Duration // how long after base, by Postgres' clock
+		after   time.Duration // time of Postgres' clock, relative to base
 		want    time.Time
 		wait    time.Duration // real time until an hour has passed
 	}{
@@ -41,7 +41,7 @@ func TestSetting(t *testing.T) {
 func TestMoves(t *testing.T) {
 	t.Parallel()
 	after := base.Add
-	moves := clock.Moves{ // a jump by ten hours, a minute later a freeze for a minute, then a 60x rate
+	moves := clock.Moves{
 		{Number: 1, Real: base, Time: after(10 * time.Hour), Rate: 1},
 		{Number: 2, Real: after(time.Minute), Time: after(10*time.Hour + time.Minute)},
 		{Number: 3, Real: after(2 * time.Minute), Time: after(10*time.Hour + time.Minute), Rate: 60},

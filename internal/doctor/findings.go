@@ -1,4 +1,4 @@
-// Package doctor examines the Postgres and Redis servers that a role is configured to use, and gives advice. It does not write to them.
+// Package doctor examines the Postgres and Redis servers in the configuration of a role, and gives advice. It does not write to them.
 package doctor
 
 import (
@@ -44,7 +44,7 @@ func (f Finding) String() string {
 // Findings are the report.
 type Findings []Finding
 
-// Case is a possible finding.
+// Case is a finding that is reported if Applies is true.
 type Case struct {
 	Applies       bool
 	level         Severity
@@ -54,13 +54,13 @@ type Case struct {
 // OK always applies: nothing is wrong.
 func OK(found string) Case { return Case{true, Healthy, found, ""} }
 
-// Warn is a case in which something works, but not as expected.
+// Warn returns a case of severity Warning.
 func Warn(applies bool, found, advice string) Case { return Case{applies, Warning, found, advice} }
 
-// Fail is a case in which something does not work.
+// Fail returns a case of severity Failing.
 func Fail(applies bool, found, advice string) Case { return Case{applies, Failing, found, advice} }
 
-// Judge adds the first case that applies, if any.
+// Judge adds the finding of the first case that applies, if there is one.
 func (fs *Findings) Judge(what string, cases ...Case) {
 	for _, c := range cases {
 		if c.Applies {
@@ -133,8 +133,8 @@ func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecon
 // InspectTimeout limits the inspection of both stores, including the connections.
 const InspectTimeout = 8 * time.Second
 
-// Inspect inspects and judges both stores. Either address may be empty. The returned state of the service is nil if Postgres could
-// not be inspected.
+// Inspect inspects and judges both stores. Either address may be empty. It returns the service's state, or nil if Postgres cannot be
+// inspected.
 func (fs *Findings) Inspect(ctx context.Context, role, databaseURL, redisURL string) *repo.State {
 	ctx, cancel := context.WithTimeout(ctx, InspectTimeout)
 	defer cancel()

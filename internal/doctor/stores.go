@@ -40,7 +40,7 @@ func (fs *Findings) judgePostgres(role string, i repo.Inspection, err error) {
 		OK(found))
 	fs.judgeSchema(i)
 	fs.judgePrivileges(i)
-	for _, name := range []string{"fsync", "full_page_writes", "synchronous_commit"} { // if one is off, a crash may lose acknowledged jobs
+	for _, name := range []string{"fsync", "full_page_writes", "synchronous_commit"} {
 		fs.Judge("Postgres "+name,
 			Fail(i.Settings[name] == "off", "off: a crash loses jobs that were acknowledged",
 				"ALTER SYSTEM SET "+name+" = on; SELECT pg_reload_conf(); and look for a setting of the user or database (\\drds in psql)"),
@@ -61,7 +61,7 @@ func (fs *Findings) judgePostgres(role string, i repo.Inspection, err error) {
 	fs.judgeClock("Postgres clock", i.ClockOffset, i.RoundTrip)
 }
 
-// oldTransaction is the age at which an open transaction is reported. The service's transactions take milliseconds.
+// oldTransaction is the age from which a writing transaction is reported. The service's transactions take milliseconds.
 const oldTransaction = time.Second
 
 func (fs *Findings) judgeTransactions(t *repo.Transaction) {
@@ -131,7 +131,7 @@ func (fs *Findings) judgeConnections(role string, i repo.Inspection) {
 // longDue is how long a job may be due before doctor reports it. The leader finds and enqueues a lost task in less time.
 const longDue = time.Minute
 
-// JudgeState judges the running processes and waiting jobs of the service.
+// JudgeState judges workers, waiting jobs and the leader.
 func (fs *Findings) JudgeState(s *repo.State) {
 	found := fmt.Sprintf("%d alive, room for %d jobs at once", s.Workers, s.Slots)
 	due := s.OldestDue.Round(time.Second)
@@ -193,7 +193,7 @@ func (fs *Findings) judgeRedis(i queue.Inspection, err error) {
 	}
 }
 
-// fullMemory is the share of maxmemory above which memory use is reported.
+// Memory use above this fraction of maxmemory is reported.
 const fullMemory = 0.8
 
 func (fs *Findings) judgeServer(name string, s queue.ServerFacts) {

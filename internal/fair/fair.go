@@ -1,4 +1,4 @@
-// Package fair divides a limited number of places among clients.
+// Package fair has a semaphore that is shared fairly between clients.
 package fair
 
 import (
@@ -82,7 +82,7 @@ func (s *Semaphore[K]) ask(client K) (ticket chan struct{}) {
 	return ticket
 }
 
-// withdraw removes a ticket, or releases the place that the ticket already got.
+// withdraw removes a ticket. If the ticket got a place in the meantime, withdraw releases this place.
 func (s *Semaphore[K]) withdraw(client K, ticket chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,7 +4,7 @@ package holders
 
 import "fmt"
 
-// Holder is a process.
+// Holder is the process found.
 type Holder struct {
 	PID     int
 	Command string // shortened command line; "" if unknown

@@ -29,7 +29,7 @@ func OfPort(address string) (Holder, bool) {
 	for _, read := range tables {
 		table, err := read()
 		if err != nil {
-			continue // the machine may have no IPv6
+			continue // without IPv6, /proc/net/tcp6 is missing
 		}
 		for _, line := range table {
 			local, _ := netip.AddrFromSlice(line.LocalAddr)
@@ -94,7 +94,7 @@ func OfLock(path string) (Holder, bool) {
 // longest is the maximum length of a shown command.
 const longest = 60
 
-// holder shows only the first argument, usually the subcommand, since further arguments may be secret.
+// Holder.Command contains only the first argument, usually a subcommand. Further arguments may be secret.
 func holder(p procfs.Proc) Holder {
 	words, err := p.CmdLine()
 	if err != nil || len(words) == 0 {

@@ -14,7 +14,7 @@ import (
 //go:embed invariants.sql
 var file string
 
-// Rule is a query of invariants.sql.
+// Rule is a query of invariants.sql that returns violations.
 type Rule struct{ Invariant, Name, query string }
 
 var rule = regexp.MustCompile(`(?m)^-- ([a-z]+): (.+)\n((?s).+?);$`)

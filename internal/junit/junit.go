@@ -17,7 +17,7 @@ type Suite struct {
 	Cases      []Case
 }
 
-// Property is a property of the whole suite.
+// Property is a name and a value that describe the run.
 type Property struct {
 	Name  string `xml:"name,attr"`
 	Value string `xml:"value,attr"`

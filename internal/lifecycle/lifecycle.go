@@ -1,5 +1,5 @@
-// Package lifecycle starts the parts of a process in order and stops them in reverse order. Every component that runs a goroutine
-// or holds a connection is a Part.
+// Package lifecycle starts the parts of a process in order and stops them in reverse order. A Part is a component that runs a goroutine or
+// holds a connection.
 package lifecycle
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// DefaultGrace limits how long a part without a Grace may take to stop.
+// DefaultGrace is the limit of Part.Stop if Part.Grace is 0.
 const DefaultGrace = 5 * time.Second
 
 // Part is a component of a process. Group calls Stop once, and only if Start succeeded.
@@ -53,13 +53,13 @@ func Close(name string, stop func()) Part {
 // Group holds the started parts of a process. The zero value is empty. Only one goroutine may call Start. Any goroutine may call Stop, and
 // more than once.
 type Group struct {
-	Log *slog.Logger // for parts that did not stop cleanly; nil: slog.Default()
+	Log *slog.Logger // for errors of Stop; nil: slog.Default()
 
 	mu      sync.Mutex
 	running []Part
 }
 
-// Start starts parts one after the other. If one fails, the earlier parts keep running until Stop.
+// Start starts parts one after the other. If a part fails, Start returns the error. The earlier parts run until Stop.
 func (g *Group) Start(ctx context.Context, parts ...Part) error {
 	for _, p := range parts {
 		if p.Start != nil {

@@ -1,5 +1,5 @@
-// Package localhosts checks whether the Host of a request belongs to a server on this machine. In a DNS rebinding attack, the
-// Host is a name of the attacker.
+// Package localhosts checks whether the Host of a request belongs to a server on this machine. This prevents DNS rebinding attacks, in
+// which the Host is a name of the attacker.
 package localhosts
 
 import (
@@ -36,8 +36,8 @@ func ThisMachine(names ...string) func(host string) bool {
 	return These(append(names, own, dockerHost)...)
 }
 
-// These returns a check of Host headers. It allows localhost and its subdomains, loopback addresses and names, with any port. It
-// refuses an empty Host.
+// These returns a check of Host headers. The check allows localhost, its subdomains, loopback addresses and the given names, with any
+// port. It refuses an empty Host.
 func These(names ...string) func(host string) bool {
 	allowed := map[string]bool{}
 	for _, name := range names {

@@ -15,7 +15,7 @@ var (
 	promise       = regexp.MustCompile(`(?m)^// Promise: (.+)$`)
 )
 
-// promises reads the lines "Promise: ID" in the comments of tests. It returns the names of the tests of each ID.
+// promises reads the lines "Promise: ID" in the comments of tests. The result maps an ID to the names of its tests.
 func promises() (tests map[string][]string, err error) {
 	tests = map[string][]string{}
 	tree := os.DirFS(root)
@@ -44,8 +44,8 @@ func promises() (tests map[string][]string, err error) {
 
 var row = regexp.MustCompile(`^- ([^:()]+): (.*\S) \((?:not tested|Test\w+(?:, Test\w+)*)\)$`)
 
-// nameTests writes the names of the tests into each row of the conformance page. The row "- 9b: ..." below the heading
-// "## The contract" has the id "contract 9b".
+// nameTests replaces the test names at the end of each list item of the page. The item "- 9b: ..." under the heading "## The contract" has
+// the ID "contract 9b".
 func nameTests(page string, tests map[string][]string) (string, error) {
 	unknown := maps.Clone(tests)
 	seen := map[string]bool{}

@@ -8,7 +8,7 @@ import (
 
 //go:generate go run .
 
-// root is the repository's root, relative to the folder where "go generate" runs this command.
+// root is the path from this folder to the repository's root.
 const root = "../.."
 
 func main() {

@@ -29,7 +29,7 @@ func (w *worker) Work(context.Context, *river.Job[work]) error {
 	return nil
 }
 
-// newRiver opens River with as many connections as all ForgeRun processes have, and without logs.
+// newRiver allows River as many connections as all ForgeRun processes use together.
 func newRiver(ctx context.Context, url string) (peer, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
