@@ -27,7 +27,7 @@ type Contexts struct {
 	path string
 }
 
-// LoadContexts reads the file. It refuses a file that other users can read, since the file contains keys.
+// LoadContexts reads the file. It refuses a file that other users can read, because the file contains keys.
 func LoadContexts(getenv func(string) string) (*Contexts, error) {
 	p := &Contexts{path: contextsPath(getenv)}
 	info, err := os.Stat(p.path)

@@ -86,8 +86,8 @@ func (w *Writer) escape(text []byte) []byte {
 	return []byte(strings.Join(parts, ""))
 }
 
-// Printable escapes control characters other than newline and tab. It also escapes invisible characters, such as those that reverse text.
-// Invalid UTF-8 becomes U+FFFD.
+// Printable escapes control characters other than newline and tab. It also escapes invisible characters, such as characters that reverse
+// text. Invalid UTF-8 becomes U+FFFD.
 func Printable(text string) string {
 	steers := func(r rune) bool {
 		return r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)

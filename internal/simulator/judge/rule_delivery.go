@@ -71,7 +71,7 @@ func (c *checker) checkShownDeliveries() {
 	}
 }
 
-// knownDeliveries returns the job's deliveries: from the rows, or otherwise from the API. It returns false if neither source was read.
+// knownDeliveries returns the job's deliveries: from the rows or, without rows, from the API. It returns false if neither source was read.
 func (c *checker) knownDeliveries() ([]*history.Fact, bool) {
 	if c.run.complete(Rows) {
 		return c.byKind[history.StoredDeliver], true

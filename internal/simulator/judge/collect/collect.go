@@ -139,8 +139,8 @@ func CheckStores(ctx context.Context, databaseURL, redisURL string) error {
 	return nil
 }
 
-// PendingDeliveries counts the pending deliveries of the clients. If clientIDs is empty, it counts the deliveries created since the given
-// time. At its end, a run waits until this number is 0.
+// PendingDeliveries counts the pending deliveries of the clients. If clientIDs is empty, it counts the pending deliveries created since
+// the given time. At its end, a run waits until this number is 0.
 func PendingDeliveries(ctx context.Context, databaseURL string, clientIDs []string, since time.Time) (n int64, err error) {
 	err = connected(ctx, databaseURL, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `SELECT count(*) FROM deliveries WHERE state = 'PENDING'
