@@ -40,7 +40,7 @@ type Result struct {
 	Invariant
 	Result     string `json:"result"`
 	Checked    int64  `json:"checked"`
-	Violations int64  `json:"violations"` // including violations that are not listed in Verdict.Violations
+	Violations int64  `json:"violations"`        // including violations that are not listed in Verdict.Violations
 	Skipped    string `json:"skipped,omitempty"` // why the invariant was not checked, or only in part
 }
 
