@@ -19,7 +19,7 @@ type Program struct {
 	Stdout, Stderr io.Writer
 }
 
-// Unusable prints an error in the user's input, and returns the exit code WrongUsage.
+// Unusable prints why the command could not do its work, and returns the exit code WrongUsage.
 func (p Program) Unusable(err error) int {
 	for i, line := range strings.Split(err.Error(), "\n") { // one line per mistake
 		if i == 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// If execution_at is later than the end of the drain, follow ends farPatience after the planned cancel.
+// If execution_at is further ahead than the drain time, follow ends farPatience after the planned cancel.
 const farPatience = 10 * time.Second
 
 // follow sends the planned polls, cancels and retries for an accepted job. It stops at the scenario's drain time after the submission, or

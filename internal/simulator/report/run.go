@@ -115,18 +115,19 @@ func (l Latency) MarshalJSON() ([]byte, error) {
 
 // Series are time series. All have the same length: one value for each step of the run.
 type Series struct {
-	StepMS    float64            `json:"step_ms"`
-	Arrivals  []int64            `json:"arrivals"`
-	Answers   map[string][]int64 `json:"answers"`  // by class
-	Finished  map[string][]int64 `json:"finished"` // by final state
-	States    map[string][]int64 `json:"states"`   // jobs in a state at the end of the step
-	Workers   []int64            `json:"workers"`
-	Taken     []int64            `json:"deliveries_taken"`
-	NotTaken  []int64            `json:"deliveries_not_taken"`
-	SubmitP50 []*float64         `json:"submit_p50_ms"` // relative error of 1 %; null: no measurement in this step
-	SubmitP99 []*float64         `json:"submit_p99_ms"`
-	FinishP50 []*float64         `json:"finish_p50_ms"`
-	FinishP99 []*float64         `json:"finish_p99_ms"`
+	StepMS   float64            `json:"step_ms"`
+	Arrivals []int64            `json:"arrivals"`
+	Answers  map[string][]int64 `json:"answers"`  // by class
+	Finished map[string][]int64 `json:"finished"` // by final state
+	States   map[string][]int64 `json:"states"`   // jobs in a state at the end of the step
+	Workers  []int64            `json:"workers"`
+	Taken    []int64            `json:"deliveries_taken"`
+	NotTaken []int64            `json:"deliveries_not_taken"`
+	// The percentiles have a relative error of 1 %. null: no measurement in this step.
+	SubmitP50 []*float64 `json:"submit_p50_ms"`
+	SubmitP99 []*float64 `json:"submit_p99_ms"`
+	FinishP50 []*float64 `json:"finish_p50_ms"`
+	FinishP99 []*float64 `json:"finish_p99_ms"`
 }
 
 // Outcome is the verdict of a run in short form.
