@@ -86,7 +86,6 @@ func (f *fixture) goneWorkers() map[string]job.ID {
 	return gone
 }
 
-// Each claim of a flush has its own result. If a task is delivered to a worker several times, all its requests get the same claim.
 func TestClaimsOfOneFlushHaveSeparateResults(t *testing.T) {
 	f := setup(t, patient)
 	good, foreign, stranger := f.submit(), f.submit(), f.newWorker()
@@ -112,7 +111,6 @@ func TestClaimsOfOneFlushHaveSeparateResults(t *testing.T) {
 	f.checkInvariants()
 }
 
-// After a lost answer, a repeated claim returns the same claim, but only to the job's holder.
 func TestRepeatedClaimReturnsTheSameClaim(t *testing.T) {
 	f := setup(t)
 	id := f.submit(deferred(time.Hour))
@@ -122,7 +120,7 @@ func TestRepeatedClaimReturnsTheSameClaim(t *testing.T) {
 	before := f.all(id)
 	for range 2 {
 		again, _ := f.tryClaim(id, 1)
-		first.WasCreated = false // only the first claim reports this
+		first.WasCreated = false // only the first claim sets WasCreated
 		require.Empty(t, cmp.Diff(first, again))
 		require.Equal(t, before, f.all(id), "the repeated call changes nothing")
 	}

@@ -245,7 +245,6 @@ func TestScenarioIsReadEverywhere(t *testing.T) {
 	}
 }
 
-// A damaged definition is read as missing and makes no statement fail. The job can be claimed, and then fails.
 func TestClaimOfADamagedDefinition(t *testing.T) {
 	f := setup(t, streaming)
 	for _, definition := range []string{`NULL`, `'null'`, `'[]'`, `'"x"'`, `'{"duration_ms": "x"}'`} {

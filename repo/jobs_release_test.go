@@ -85,7 +85,6 @@ func TestQueueDueReportsMovedJobs(t *testing.T) {
 		WorkKind: want.WorkKind, Definition: &definition, ExecutionAt: want.ExecutionAt, UpdatedAt: want.UpdatedAt,
 	}, due[0])
 
-	// A damaged definition yields no values.
 	durations, got := map[job.ID]int64{}, map[job.ID]int64{}
 	for i, definition := range []string{`'{"duration_ms": 1}'`, `'{"duration_ms": 1}'`, `'{"duration_ms": 2}'`, `'{}'`, `'[]'`, `NULL`,
 		`'{"duration_ms": "1"}'`, `'{"duration_ms": 1}'`} {
@@ -129,7 +128,6 @@ func (f *fixture) claimMany(ids []job.ID, stores ...*repo.Store) (claimed []job.
 	return claimed
 }
 
-// Workers hold at most the allowed number of jobs of a client, even if several processes claim at the same moment.
 func TestWorkersHoldNoMoreJobsOfAClient(t *testing.T) {
 	const most = 3
 	f := setup(t, maxHeld(most))

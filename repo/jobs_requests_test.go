@@ -121,12 +121,11 @@ func TestInsertJobOneBadRowFailsAlone(t *testing.T) {
 	require.Equal(t, 3, f.awaitFlushed("insert", good+len(bad)+2))
 }
 
-// A flush that waits for another session's key does not delay the commit of the next flush. Both are still handed over in the order of
-// created_at.
+// A blocked flush does not delay the commit of the next flush. Committed is still called in the order of created_at.
 func TestCommitsAreHandedOverInOrder(t *testing.T) {
 	f := setup(t, patient)
 	f.store.KeepOrder(testkit.Patience)
-	f.submit() // makes Postgres' time known
+	f.submit() // the store learns Postgres' time
 	handed := make(chan job.Receipt, 2)
 	committed := func(s *job.Submission) { s.Committed = func(r job.Receipt) { handed <- r } }
 	unlock := f.lock(`INSERT INTO idempotency_keys (client_id, endpoint, key, request_hash, resource_id, created_at, expires_at)
@@ -179,7 +178,7 @@ func TestDeleteRefusesJobsThatAreNotFinal(t *testing.T) {
 	}
 }
 
-// While the delete waits for the row, the job is retried and ends again. The waiting delete's snapshot does not contain the new rows.
+// While the delete waits for the row, the job is retried and ends again. The delete must also remove the rows that were written meanwhile.
 func TestDeleteOfAJobThatIsRetriedMeanwhile(t *testing.T) {
 	f := setup(t, patient)
 	id := f.at(job.Failed)
@@ -191,7 +190,6 @@ func TestDeleteOfAJobThatIsRetriedMeanwhile(t *testing.T) {
 	require.Zero(t, f.count("jobs")+f.count("events"))
 }
 
-// at brings a new job to a state by the store's own steps.
 func (f *fixture) at(s job.State) job.ID {
 	switch s {
 	case job.Created:

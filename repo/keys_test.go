@@ -76,7 +76,7 @@ func (f *fixture) additionsFor(client job.ID, key string) []change {
 	}
 }
 
-// A change is refused if its key has ended by the commit, even if the key was valid when the request began.
+// A change is refused if its API key expires or is revoked before the commit.
 func TestAnEndedKeyChangesNothing(t *testing.T) {
 	f := setup(t)
 	f.keys("valid", "revoked", "expired")
@@ -123,7 +123,6 @@ func TestAChangeWaitsForTheRevocationOfItsKey(t *testing.T) {
 	require.Zero(t, f.count("testbed_faults"))
 }
 
-// Submissions of clients do not read erasures, which another session may have locked for a long time.
 func TestSubmissionsDoNotLookAtErasures(t *testing.T) {
 	f := setup(t)
 	f.keys("k")
@@ -136,7 +135,7 @@ func TestSubmissionsDoNotLookAtErasures(t *testing.T) {
 	must2(f.store.InsertBatch(ctx, f.batch(2)))(t)
 }
 
-// An erasure waits for earlier statements: their snapshots do not show that the key has ended, so they may still write.
+// An erasure waits for statements that began before the key ended, because they may still write.
 func TestErasureWaitsForEarlierStatements(t *testing.T) {
 	f := setup(t)
 	f.keys("k")
@@ -152,7 +151,6 @@ func TestErasureWaitsForEarlierStatements(t *testing.T) {
 	require.Equal(t, job.ErasureDone, f.eraseAll(e.ID).State())
 }
 
-// Events are returned only if the key is still valid after the read. So a stream contains no events after the end of its key.
 func TestAnEndedKeyReadsNoEvents(t *testing.T) {
 	f := setup(t)
 	f.keys("valid", "revoked", "expired")

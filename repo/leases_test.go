@@ -35,7 +35,7 @@ func TestLeadHasOneHolder(t *testing.T) {
 	require.NoError(t, f.store.Resign(f.ctx(), b))
 	require.True(t, f.becomeLeader(a), "the lease is free after the resignation")
 
-	// A lease of zero duration stays with its holder until another process takes it.
+	// With a lease of zero duration, the holder leads until another process takes over.
 	f.exec(`UPDATE maintenance_state SET leader_id = NULL, leader_expires_at = '-infinity'`)
 	for _, step := range []struct {
 		holder        job.ID
@@ -43,7 +43,7 @@ func TestLeadHasOneHolder(t *testing.T) {
 		leads         bool
 	}{
 		{a, 0, time.Hour, true},  // no process has ever led
-		{b, 0, time.Hour, false}, // vacant for less than an hour
+		{b, 0, time.Hour, false}, // a's lease expired less than an hour ago
 		{a, 0, time.Hour, true}, {b, time.Minute, 0, true}, {a, 0, 0, false},
 	} {
 		require.Equal(t, step.leads, must(f.store.Lead(f.ctx(), step.holder, step.lease, step.vacant))(t), "%+v", step)
@@ -79,7 +79,7 @@ func (f *fixture) waitingJobs(after job.QueueCursor, age time.Duration, limit in
 	return must(f.store.Waiting(f.ctx(), after, age, limit))(f.t)
 }
 
-// taskOf returns the task for a job's current attempt, which must not have been released before.
+// taskOf returns the task of a job's current attempt. The attempt must not have been released.
 func (f *fixture) taskOf(id job.ID) job.Task {
 	j := f.job(id)
 	return job.Task{JobID: id, Attempt: j.Attempt, RunAt: j.RunAt, ClientID: j.ClientID, WorkKind: j.WorkKind}
@@ -177,7 +177,7 @@ func TestLeasesReconnect(t *testing.T) {
 	f := setup(t, func(c *repo.Config) { c.ApplicationName = "leases-reconnect" })
 	leases := f.leases()
 	must(leases.Renew(f.ctx(), f.worker, time.Hour))(t)
-	// Only the lease's own connection has this statement as its latest one.
+	// The condition on query selects the connection of the leases.
 	f.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'leases-reconnect'
 		AND query LIKE '%FROM jobs WHERE worker_id%'`)
 	require.Equal(t, job.CodeStorageUnavailable, codeOf(leases.Renew(f.ctx(), f.worker, time.Hour)))
@@ -227,7 +227,7 @@ func TestOrphansAreJobsOfDeadWorkers(t *testing.T) {
 	require.Contains(t, got, f.held(c.ClaimID, job.Assigned), "jobs of a retired worker are orphans immediately")
 	require.NotContains(t, got, f.held(alive, job.Running))
 
-	f.expireWorker(f.worker) // expired, but a transaction is just renewing its lease
+	f.expireWorker(f.worker)
 	unlock := f.lock(`UPDATE workers SET expires_at = clock_timestamp() + interval '1 hour' WHERE worker_id = $1`, f.worker.String())
 	require.NotContains(t, f.orphans(10), f.held(alive, job.Running))
 	unlock()

@@ -110,7 +110,6 @@ func TestListByTimeAllowsForSkewedClocks(t *testing.T) {
 	}
 }
 
-// Every job that existed at the start is listed exactly once, even if jobs change between two pages.
 func TestListIsStable(t *testing.T) {
 	f := setup(t)
 	const n = 30
@@ -120,7 +119,7 @@ func TestListIsStable(t *testing.T) {
 		page := must(f.store.Jobs(f.ctx(), f.client, job.Query{Limit: 4, After: after}))(t)
 		shown := each(page.Jobs, func(j *job.Job) job.ID { return j.ID })
 		seen += len(shown)
-		f.atOnce(2, func(i int) error { // one of them deletes the job after which the list continues
+		f.atOnce(2, func(i int) error { // one call cancels the last job of the page
 			f.submit()
 			last, next := shown[max(0, len(shown)-1-i)], ids[max(0, n-seen-1-i)]
 			return errors.Join(errOf(f.store.Cancel(f.ctx(), f.client, last)), errOf(f.store.Cancel(f.ctx(), f.client, next)))
@@ -145,11 +144,11 @@ func TestListOfABatch(t *testing.T) {
 	}
 }
 
-// A page reads rows in proportion to its limit. If a filter matches few rows, the page stops after 20,000 rows.
+// A page reads hardly more rows than its limit. If a filter matches few rows, the page ends after 20,000 rows.
 func TestListOfALongHistory(t *testing.T) {
 	f := setup(t)
 	b := f.insertBatch(f.batch(1))
-	// 40,000 of these jobs belong to the client; its newest 200 belong to the batch.
+	// The client has 40,000 of the jobs. Its 200 newest jobs are in the batch.
 	f.insert("jobs", 60_000, columns{"job_id": "uuid7(now() - i * interval '1 s')", "state": "'SUCCEEDED'", "outcome": "'SUCCESS'",
 		"started_at": "now()", "finished_at": "now()", "batch_id": "CASE WHEN i <= 300 AND i % 3 > 0 THEN " + quoted(b.ID) + " END",
 		"client_id": "CASE WHEN i % 3 = 0 THEN md5((i % 60)::text)::uuid ELSE " + quoted(f.client) + " END"})
@@ -218,7 +217,7 @@ func dataBytes(events []job.Occurrence) (n int) {
 	return n
 }
 
-// A page ends with the event that reaches 256 KiB, and reports that there is more.
+// A page ends with the event that brings its size to 256 KiB.
 func TestPagesAreBoundedInBytes(t *testing.T) {
 	const kib = 1 << 10
 	f := setup(t)

@@ -118,7 +118,6 @@ func TestOutcomesWaitForTheStream(t *testing.T) {
 	require.Equal(t, 1, f.count("outcome_outbox"))
 }
 
-// Republishing and removal handle more outcomes than one statement changes.
 func TestManyOutcomes(t *testing.T) {
 	f := setup(t)
 	const many = 6000
@@ -138,7 +137,6 @@ func TestManyOutcomes(t *testing.T) {
 	require.Zero(t, f.count(`outcome_outbox WHERE published_at IS NOT NULL`))
 }
 
-// RepublishOutcomes waits for outcomes that are just being removed, and continues after them.
 func TestRepublishWaits(t *testing.T) {
 	f := setup(t)
 	f.exec(`INSERT INTO outcome_outbox SELECT gen_random_uuid(), 1, now(), now() - interval '1 hour' FROM generate_series(1, 5000)`)
@@ -183,7 +181,6 @@ func TestRemovedJobsTakeTheirDeliveries(t *testing.T) {
 	f.checkInvariants()
 }
 
-// A job with many deliveries is removed in several parts.
 func TestCleanRemovesManyDeliveries(t *testing.T) {
 	f := setup(t)
 	for range 9 {

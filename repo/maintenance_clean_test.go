@@ -95,7 +95,7 @@ func TestCleanSmallThings(t *testing.T) {
 	must2(f.store.Claim(f.ctx(), orphaned, f.submit(), 1))(t)
 	f.exec(`UPDATE workers SET state = 'DEAD', expires_at = now() - interval '2 hours' WHERE worker_id = $1`, orphaned.String())
 
-	// Each table gets rows that must be removed and rows that must stay. %[1]d is the number of the row, %[2]s its time.
+	// Each table gets rows that must be removed and rows that must stay. %[1]d is the row's number, %[2]s its age.
 	key := func(id, ended, revoked string) string {
 		return `(key_id, client_id, secret_hash, issued_by, created_at, expires_at, revoked_at)
 			SELECT '` + id + `%[1]d', client_id, sha256(''), 'CREATED', now(), now() - interval '` + ended + `', ` + revoked + ` FROM clients`
@@ -179,7 +179,6 @@ func TestCleanReportsTrouble(t *testing.T) {
 	require.Equal(t, 1, f.clean(10))
 }
 
-// Events without a job are removed after their deliveries; a locked delivery is left for later, with its event.
 func TestCleanClientEventsAfterTheirDeliveries(t *testing.T) {
 	f := setup(t)
 	for range 3 {

@@ -76,7 +76,6 @@ func (z *freezer) pass(to, from net.Conn) {
 	}
 }
 
-// A server that hangs does not delay scrapes, even if there are many at once.
 func TestScrapesWhilePostgresHangs(t *testing.T) {
 	t.Parallel()
 	z, through := freeze(t, repotest.URL(t))
@@ -99,7 +98,6 @@ func TestScrapesWhilePostgresHangs(t *testing.T) {
 	f.submit()
 }
 
-// A server that accepts no further connections counts as up while existing ones work.
 func TestScrapesKeepTheirConnection(t *testing.T) {
 	t.Parallel()
 	z, through := freeze(t, repotest.URL(t))

@@ -21,18 +21,18 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Migrate brings the schema of the database to the given version, up or down. Version -1 means the newest version that this program knows,
-// and never goes down, even if a newer program has migrated further. An advisory lock makes processes that start together take turns.
+// Migrate brings the schema of the database to the given version, up or down. With version -1, it applies all migrations that this program
+// knows, and never migrates down. An advisory lock lets only one process migrate at a time.
 //
-// A database that was restored from a dump into another server has the transaction ids (tx) of the old server in its events. Migrate adapts
-// them to the new server's transaction numbers, see renumberEvents.
+// After a restore from a dump into another server, the events contain transaction ids (tx) of the old server. Migrate replaces them, see
+// renumberEvents.
 func Migrate(ctx context.Context, url string, version int64) error {
 	db, err := openSQL(url)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS, goose.WithSessionLocker(turns{}))
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS, goose.WithSessionLocker(migrationLock{}))
 	if err != nil {
 		return fmt.Errorf("migrations: %w", err)
 	}
@@ -51,7 +51,7 @@ func Migrate(ctx context.Context, url string, version int64) error {
 	return nil
 }
 
-// formerSchema is the error for a database with a schema from before the first release, which has other version numbers.
+// formerSchema is the error for a schema from before version 0.1.0.
 const formerSchema = "database was made by a program before version 0.1.0 and cannot be migrated: use a new, empty database"
 
 func refuseFormerSchema(ctx context.Context, db *sql.DB) error {
@@ -81,8 +81,8 @@ func checkMigrator(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// A change of a table waits for all its readers. Later readers, such as the running services, wait behind it. So the lock timeout is
-// short, and the change is repeated for some time.
+// ALTER TABLE waits for running queries on the table, and blocks later ones meanwhile. So the lock timeout is short, and a migration is
+// tried again after a lock timeout.
 const (
 	migrationLockTimeout = 500 * time.Millisecond // well below the services' own lock timeout
 	migrationPause       = time.Second
@@ -127,12 +127,12 @@ const (
 	turnPoll = 20 * time.Millisecond
 )
 
-// turns lets one process migrate at a time. It polls, because a session that blocks in pg_advisory_lock holds a snapshot, which CREATE
-// INDEX CONCURRENTLY would wait for. Goose's own locker polls at most once a second.
-type turns struct{}
+// migrationLock lets only one process migrate at a time. It polls: a session that waits in pg_advisory_lock holds a snapshot, and CREATE
+// INDEX CONCURRENTLY would wait for it. Goose's own locker polls too rarely, at most once a second.
+type migrationLock struct{}
 
 // SessionLock waits for the advisory lock.
-func (turns) SessionLock(ctx context.Context, conn *sql.Conn) error {
+func (migrationLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, turnWait, errors.New("another process has been migrating for too long"))
 	defer cancel()
 	for {
@@ -150,7 +150,7 @@ func (turns) SessionLock(ctx context.Context, conn *sql.Conn) error {
 }
 
 // SessionUnlock releases the advisory lock.
-func (turns) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+func (migrationLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_unlock($1::bigint # hashtext(current_schema()))`, lock.DefaultLockID)
 	return err
 }
@@ -158,14 +158,14 @@ func (turns) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 func openSQL(url string) (*sql.DB, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		return nil, fmt.Errorf("postgres %w", ErrBadURL) // not the driver's error, which quotes the address
+		return nil, fmt.Errorf("postgres %w", ErrBadURL) // the driver's error would quote the URL and its password
 	}
 	pg.SetOnConnect(&cfg.ConnConfig.Config, map[string]string{"lock_timeout": pg.Milliseconds(migrationLockTimeout)})
 	return stdlib.OpenDB(*cfg.ConnConfig), nil
 }
 
 var schemaVersion = sync.OnceValue(func() int64 {
-	files, _ := fs.Glob(migrations.FS, "*.sql") // in order; the pattern is valid
+	files, _ := fs.Glob(migrations.FS, "*.sql") // sorted by Glob, which fails only for an invalid pattern
 	number, _, _ := strings.Cut(files[len(files)-1], "_")
 	version, err := strconv.ParseInt(number, 10, 64)
 	if err != nil {
@@ -174,11 +174,12 @@ var schemaVersion = sync.OnceValue(func() int64 {
 	return version
 })
 
-// renumberEvents repairs a database that was restored from a dump into another server. The new server numbers transactions independently,
-// so the transaction ids (tx) of old events can be in its future. ClientEvents would hide the old events for a long time. New events would
-// get earlier positions, so clients would miss them. renumberEvents gives all old events the same tx, which precedes every transaction. A
-// job's events keep their order, because their seq decides among equal tx. A position that a client stored before would later skip events.
-// So renumberEvents replaces the signing key of positions. This invalidates all stored positions and cursors.
+// renumberEvents repairs a database that was restored from a dump into another server. Its events can have transaction ids (tx) that the
+// new server has not reached yet. ClientEvents would hide these events, because it shows only events of finished transactions. New events
+// would get earlier positions, so clients would miss them. renumberEvents sets the tx of all events to 1, which is lower than the id of
+// any new transaction. A job's events keep their order, because events with the same tx are ordered by seq. With a position that a client
+// stored earlier, the client would skip events. So renumberEvents replaces the key that signs positions. All stored positions and cursors
+// become invalid.
 func renumberEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) error {
 	version, err := provider.GetDBVersion(ctx)
 	if err != nil || version < schemaVersion() { // some tables are missing
@@ -192,7 +193,7 @@ func renumberEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) e
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	// This keeps out all transactions that write events, because each of them also writes one of these tables.
+	// Every transaction that writes events also writes one of these tables, so it waits for this lock.
 	if _, err := tx.ExecContext(ctx, `LOCK TABLE jobs, client_events IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 		return err
 	}
@@ -210,7 +211,7 @@ func renumberEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) e
 	return nil
 }
 
-// hasFutureTx reports whether the tx of an event is an id that no transaction of this server can have.
+// hasFutureTx reports whether an event has a tx that this server has not assigned yet.
 func hasFutureTx(ctx context.Context, db interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }) (future bool, err error) {

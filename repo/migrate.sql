@@ -1,6 +1,6 @@
 -- name: anyFutureTx
--- Reports whether the tx of an event is an id that no transaction of this server can have. Reads only the latest tx of each client from the
--- indexes events_client and client_events_client, so it does not read millions of rows. Locks nothing.
+-- Reports whether an event has a tx that this server has not assigned yet. Reads only the highest tx of each client, from the indexes
+-- events_client and client_events_client. Locks nothing.
 WITH RECURSIVE job_tx AS (
   (SELECT client_id, tx FROM events ORDER BY client_id DESC, tx DESC LIMIT 1)
   UNION ALL
@@ -16,8 +16,8 @@ SELECT EXISTS (SELECT FROM job_tx WHERE tx >= pg_snapshot_xmax(pg_current_snapsh
   OR EXISTS (SELECT FROM client_tx WHERE tx >= pg_snapshot_xmax(pg_current_snapshot()))
 
 -- name: migratorLacks
--- Returns the user's missing privileges for a migration, '' if none: a schema to create tables in, CREATE on it, and ownership of our
--- existing tables and functions. Locks nothing.
+-- Returns a privilege that the user lacks for a migration, or ''. A migration needs a schema to create tables in, CREATE on it, and
+-- ownership of our existing tables and functions. Locks nothing.
 SELECT CASE
   WHEN current_schema() IS NULL THEN 'a schema to create tables in (none of the search_path ' || current_setting('search_path') || ' is there)'
   WHEN NOT has_schema_privilege(current_schema(), 'CREATE') THEN 'CREATE on schema ' || quote_ident(current_schema())
@@ -32,13 +32,12 @@ SELECT CASE
 END
 
 -- name: schemaVersion
--- Reads the version of the database, and whether its schema is a former one. A former schema lacks the function that our first migration
--- creates. Locks nothing.
+-- Reads the schema version, and whether the schema is older than version 0.1.0. Such a schema has no function schema_since. Locks nothing.
 SELECT coalesce(max(version_id), 0), count(*) FILTER (WHERE version_id > 0) > 0 AND to_regprocedure('schema_since()') IS NULL
 FROM goose_db_version WHERE is_applied
 
 -- name: renumberEvents
--- Gives all events the same tx, which precedes every transaction, and replaces the key that signs positions. Reads the tables
+-- Gives all events the tx 1, which is lower than the id of any new transaction. Replaces the key that signs positions. Reads the tables
 -- completely. The caller has locked them.
 WITH renumbered_events AS (
   UPDATE events SET tx = '1' WHERE tx <> '1'

@@ -83,7 +83,6 @@ func TestMigrateToTheNewestKeepsANewerSchema(t *testing.T) {
 	require.NoError(t, f.store.Ping(f.ctx()), "a newer schema works too")
 }
 
-// Settings of a role or a database that are meant for other programs have no effect.
 func TestSettingsOfOtherPrograms(t *testing.T) {
 	f := setup(t)
 	want := schema(t, f)
@@ -140,7 +139,6 @@ func TestMigrateAndOpenRefuseABadURL(t *testing.T) {
 	require.Error(t, repo.Migrate(within(t, testkit.Patience), "postgres://127.0.0.1:1/none", -1))
 }
 
-// A dump that is restored into a newer server has events with a tx ahead of that server's transaction ids.
 func TestMigrateRepairsARestoredDatabase(t *testing.T) {
 	f := setup(t)
 	f.at(job.Failed)
@@ -180,10 +178,9 @@ func TestMigrateRepairsARestoredDatabase(t *testing.T) {
 
 func (f *fixture) cursorKey() []byte { return must(f.store.CursorKey(f.ctx()))(f.t) }
 
-// If a migration waits for a reader of a table, such as a dump, writers must not wait behind the migration.
 func TestMigrationDoesNotBlockWriters(t *testing.T) {
 	f := setup(t)
-	require.NoError(t, repo.Migrate(f.ctx(), f.url, 10)) // its down migration removes a trigger from jobs
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, 10)) // the down migration of version 10 removes a trigger from jobs
 	unlock := f.lock(`SELECT count(*) FROM jobs`)
 	migrated := begin(func() error { return repo.Migrate(f.ctx(), f.url, 9) })
 	f.await(`SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'jobs'::regclass)`)

@@ -1,6 +1,5 @@
 // Package jobs stores jobs and related data: batches, bulk operations, schedules, worker leases, pauses and idempotency keys. Each change
-// of a job's state is one guarded statement. It writes the state, the events, the report and the result together, so no change is ever
-// half-written.
+// of a job's state is one guarded statement. This statement writes the state, the events, the report and the result together, or nothing.
 package jobs
 
 import (
@@ -36,9 +35,9 @@ type Store struct {
 	retries *pg.Batcher[retryRequest, job.Change]
 	steps   *pg.Batcher[step, stepAnswer]
 
-	batchSlots pg.Semaphore           // transactions that insert batches
-	onceSlots  pg.Semaphore           // transactions of Once
-	onceKeys   pg.KeyedMutex[onceKey] // keys of requests and batch inserts in progress
+	batchSlots pg.Semaphore           // limits concurrent batch inserts
+	onceSlots  pg.Semaphore           // limits concurrent transactions of Store.Once
+	onceKeys   pg.KeyedMutex[onceKey] // idempotency keys of unfinished requests
 }
 
 // MaxBatchInserts is how many batches are inserted at once. Each insert takes long and holds a connection all the time.
@@ -64,8 +63,8 @@ func New(db *pg.DB, c *clients.Store, maxHeld int, metrics telemetry.Factory) *S
 	return s
 }
 
-// KeepOrder sets how long flushes of new jobs wait for earlier ones, for tests.
+// KeepOrder sets how long a flush of new jobs waits for earlier flushes, for tests.
 func KeepOrder(s *Store, wait time.Duration) { s.order.wait = wait }
 
-// KeysHeld returns the number of idempotency keys that callers hold, for tests.
+// KeysHeld returns the number of idempotency keys that callers hold or wait for, for tests.
 func KeysHeld(s *Store) int { return s.onceKeys.Held() }

@@ -31,9 +31,9 @@ func (l *Leases) Register(ctx context.Context, worker job.ID, name string, concu
 	})
 }
 
-// Renew extends the lease of a living worker and returns its claims according to the database. It does not return the jobs of these
-// claims, because there may be thousands and each heartbeat calls it. It returns job.ErrWorkerDead if the lease had ended; other workers
-// get its jobs then.
+// Renew extends the lease of a living worker. It returns the claims that the database stores for this worker. It returns only ids, because
+// a worker can have thousands of claims and calls Renew often. If the lease has expired, it returns job.ErrWorkerDead. Other workers then
+// take over the worker's jobs.
 func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.ClaimID, error) {
 	var held []job.ClaimID
 	err := l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -50,7 +50,7 @@ func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) 
 	return held, err
 }
 
-// Held reads the jobs that the worker still holds under the given claims.
+// Held reads the jobs of `claims` that the worker still holds.
 func (l *Leases) Held(ctx context.Context, worker job.ID, claims []job.ClaimID) (held []job.Held, err error) {
 	err = l.with(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
 		ids, attempts, fences := claimColumns(claims)
@@ -60,8 +60,7 @@ func (l *Leases) Held(ctx context.Context, worker job.ID, claims []job.ClaimID) 
 	return held, err
 }
 
-// Retire ends a worker's lease at a clean shutdown. Orphans then returns its remaining jobs at once, without waiting for the lease to
-// expire.
+// Retire ends a worker's lease at a clean shutdown. Orphans can then return the worker's remaining jobs at once.
 func (l *Leases) Retire(ctx context.Context, worker job.ID) error {
 	return l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, statement("retireWorker"), pg.UUID(worker))
@@ -69,7 +68,7 @@ func (l *Leases) Retire(ctx context.Context, worker job.ID) error {
 	})
 }
 
-// Close closes the connection.
+// Close closes the connection. A later call opens a new one.
 func (l *Leases) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,8 +93,8 @@ func (l *Leases) with(ctx context.Context, use func(context.Context, *pgx.Conn) 
 
 var scanHeld = pgx.RowToStructByName[job.Held]
 
-// Orphans marks workers with an ended lease as dead, then returns at most `limit` jobs that dead or stopped workers hold. The job's fence
-// guards every later write, so a stale answer does no harm.
+// Orphans marks workers with an ended lease as dead, then returns at most `limit` jobs that dead or stopped workers hold. A returned job
+// may have changed meanwhile. This does no harm, because every later write checks the job's fence.
 func (s *Store) Orphans(ctx context.Context, limit int) ([]job.Held, error) {
 	if err := s.db.Exec(ctx, "mark dead", statement("markDeadWorkers")); err != nil {
 		return nil, err

@@ -10,15 +10,16 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Load counts the unfinished and the QUEUED jobs, each up to `limit`. It also returns the number of jobs that processes had reported to
-// the headroom ledger at the moment of the count.
+// Load counts the unfinished jobs and the QUEUED jobs. The counts are exact if at most `limit` jobs are unfinished. In the same snapshot,
+// it reads the numbers of jobs that processes have reported in the table headroom.
 func (s *Store) Load(ctx context.Context, limit int) (job.Counted, error) {
 	return pg.QueryOne(ctx, s.db, nil, func(row pgx.CollectableRow) (c job.Counted, err error) {
 		return c, pg.ScanRow(row, &c.Jobs.Active, &c.Jobs.Queued, &c.Reported.Active, &c.Reported.Queued)
 	}, statement("countLoad"), limit+1)
 }
 
-// LoadByClient is like Load, but for each client that has more than `few` jobs.
+// LoadByClient counts the unfinished and the QUEUED jobs per client. It leaves out clients with at most `few` jobs. The counts can be too
+// small if more than `limit` jobs are unfinished.
 func (s *Store) LoadByClient(ctx context.Context, limit, few int) (map[job.ID]job.Load, error) {
 	return pg.QueryByID(ctx, s.db, func(l *job.Load) []any { return []any{&l.Active, &l.Queued} }, statement("countLoadByClient"),
 		limit+1, few)
@@ -30,7 +31,7 @@ func (s *Store) LiveWorkers(ctx context.Context) (int, error) {
 }
 
 // Backlog counts the waiting work and the workers at one moment. It reads at most `limit` rows of each kind and locks nothing. If there
-// are more rows, it counts too few QUEUED jobs. Backlog searches for the oldest delivery only in the first 10,000 endpoints with waiting
+// are more rows, the counts are too small. Backlog searches for the oldest delivery only in the first 10,000 endpoints with waiting
 // deliveries.
 func (s *Store) Backlog(ctx context.Context, limit int) (job.Backlog, error) {
 	return pg.QueryOne(ctx, s.db, nil, func(row pgx.CollectableRow) (b job.Backlog, err error) {

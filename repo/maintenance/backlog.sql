@@ -1,7 +1,8 @@
 -- name: countLoad
--- Counts entries of the indexes jobs_waiting, jobs_scheduled and jobs_held. The index predicates are the complete condition, so the scans
--- are index-only. They read the table only for rows changed since the last vacuum. Waiting jobs that are not CREATED are QUEUED. Each count
--- stops at @limit. If more jobs wait, too few count as QUEUED. This does no harm, because no new jobs are accepted then.
+-- Counts entries of the indexes jobs_waiting, jobs_scheduled and jobs_held. The conditions are exactly the predicates of these partial
+-- indexes, so the scans are index-only. They read the table only for rows changed since the last vacuum. QUEUED jobs are the waiting jobs
+-- minus the CREATED jobs. Each count stops at @limit. If more jobs wait, the QUEUED count is too small. This does no harm, because no new
+-- jobs are accepted then.
 -- Parameters: @limit
 SELECT waiting.n + held.n, greatest(waiting.n - created.n, 0), reported_active, reported_queued FROM headroom,
   (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @limit) w) waiting,
@@ -9,8 +10,8 @@ SELECT waiting.n + held.n, greatest(waiting.n - created.n, 0), reported_active, 
   (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NOT NULL LIMIT @limit) h) held
 
 -- name: countLoadByClient
--- Counts waiting jobs by an index-only scan of jobs_waiting (which includes client_id and queued_at for this), and jobs that workers hold
--- by the index jobs_held. Locks nothing. Waiting jobs without queued_at are CREATED.
+-- Counts waiting jobs in the index jobs_waiting, and jobs of workers in jobs_held. Locks nothing. Waiting jobs without queued_at are
+-- CREATED.
 -- Parameters: @limit, @few
 SELECT client_id, count(*)::int, count(queued_at)::int FROM (
   (SELECT client_id, queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @limit)
@@ -20,8 +21,8 @@ SELECT client_id, count(*)::int, count(queued_at)::int FROM (
 
 -- name: readBacklog
 -- Counts jobs by the indexes jobs_scheduled, jobs_waiting and jobs_held, deliveries by deliveries_waiting and deliveries_claimed, and
--- webhooks by webhooks_client. Locks nothing. Large sets are counted by index-only scans: the index predicate is the complete condition.
--- Waiting jobs that are not CREATED are QUEUED.
+-- webhooks by webhooks_client. Locks nothing. The conditions on large sets are exactly the predicates of the indexes, so the scans are
+-- index-only. The caller subtracts `created` from `waiting` to get the QUEUED jobs.
 -- Parameters: @after_client, @after_endpoint, @looked, @limit
 {{walkEndpoints}}
 SELECT created.n, waiting.n, held.assigned, held.running,

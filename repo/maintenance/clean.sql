@@ -1,5 +1,5 @@
 -- name: cleanHistory
--- Removes buckets that are no longer shown: ten-second buckets after two hours, minutes after @keep. There are few rows.
+-- Removes buckets of ten seconds after two hours, and buckets of a minute after @keep. Needs no index, because there are few rows.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT width, at FROM history WHERE at <= now() - CASE width WHEN 10 THEN interval '2 h' ELSE @keep::interval END
@@ -8,15 +8,16 @@ WITH old AS MATERIALIZED (
 DELETE FROM history WHERE (width, at) IN (SELECT width, at FROM old)
 
 -- name: cleanAudit
--- Removes expired entries of the audit log, the oldest first, found by primary key. Ids are ordered by time. No other statement locks such
--- an entry.
+-- Removes expired entries of the audit log, the oldest first, found by primary key. Ids are ordered by time. Needs no SKIP LOCKED, because
+-- no other statement locks an expired entry.
 -- Parameters: @keep, @limit
 DELETE FROM audit WHERE audit_id IN (
   SELECT audit_id FROM (SELECT audit_id, at FROM audit ORDER BY audit_id LIMIT @limit) oldest
     WHERE at <= pg_catalog.now() - @keep::interval)
 
 -- name: cleanBulkItems
--- Removes items of operations that ended long ago, found by the index bulk_operations_ended. It locks them, so that their ctid stays valid.
+-- Removes items of operations that ended long ago, found by the index bulk_operations_ended. Locks the items, so that their ctid stays
+-- valid.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT i.place FROM (SELECT bulk_id FROM bulk_operations WHERE finished_at <= now() - @keep::interval ORDER BY finished_at
@@ -38,10 +39,11 @@ WITH old AS MATERIALIZED (
 DELETE FROM bulk_operations WHERE bulk_id = ANY (ARRAY(SELECT bulk_id FROM old))
 
 -- name: cleanDeliveries
--- Removes deliveries of old jobs, up to twenty per removable job, because a job can have hundreds. Finds the jobs by the index jobs_ended.
+-- Removes up to 20 times @limit deliveries of old jobs, because a job can have hundreds of deliveries. Finds the jobs by the index
+-- jobs_ended.
 --
--- In this and the statements below, a materialized query selects the rows to remove. Within the DELETE, the selection and its limit could
--- be evaluated more than once. The rows are passed as an array, so that the planner finds them by primary key, whatever it estimates. All
+-- In this and the statements below, a materialized query selects the rows to remove. Inside the DELETE itself, Postgres might run this
+-- query more than once and exceed its limit. The row ids are passed as an array, so that the planner always uses the primary key. All
 -- statements skip rows that another transaction has locked.
 -- Parameters: @keep, @limit
 WITH ended AS MATERIALIZED (
@@ -65,8 +67,8 @@ WITH oldest AS MATERIALIZED (
 ), {{removeOld}}
 
 -- name: cleanClientDeliveries
--- Removes deliveries of old events without a job, found by the index deliveries_once. An event has at most one delivery per webhook of its
--- client.
+-- Removes deliveries of old client events. Uses the index deliveries_once. The inner query needs no limit, because an event has at most
+-- one delivery per webhook.
 -- Parameters: @keep, @limit
 WITH past AS MATERIALIZED (
   SELECT event_id FROM client_events WHERE occurred_at <= now() - @keep::interval ORDER BY occurred_at LIMIT @limit
@@ -88,8 +90,8 @@ WITH oldest AS MATERIALIZED (
 DELETE FROM client_events WHERE event_id = ANY (ARRAY(SELECT event_id FROM old))
 
 -- name: cleanBatches
--- Removes completed batches, by the index batches_ended. Leaves the jobs of a batch alone: a job that was retried later has its own
--- retention.
+-- Removes completed batches, by the index batches_ended. Keeps the jobs of a batch, because a job may have been retried after the batch
+-- completed.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT batch_id FROM batches WHERE completed_at <= now() - @keep::interval ORDER BY completed_at LIMIT @limit FOR UPDATE SKIP LOCKED
@@ -97,7 +99,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM batches WHERE batch_id = ANY (ARRAY(SELECT batch_id FROM old))
 
 -- name: cleanLogs
--- Removes the remaining deliveries of webhooks that were deleted long ago, found by the index deliveries_webhook.
+-- Removes deliveries of webhooks that were deleted long ago, by the index deliveries_webhook.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT d.delivery_id FROM (SELECT webhook_id FROM webhooks WHERE deleted_at <= now() - @keep::interval ORDER BY deleted_at
@@ -120,7 +122,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM webhooks WHERE webhook_id = ANY (ARRAY(SELECT webhook_id FROM old))
 
 -- name: cleanSigningKeys
--- Removes signing keys that receivers do not need any more.
+-- Removes signing keys that retired at least @keep ago. Receivers no longer need them.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT kid FROM signing_keys WHERE retires_at <= pg_catalog.now() - @keep::interval LIMIT @limit FOR UPDATE SKIP LOCKED
@@ -154,7 +156,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM tombstones WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 
 -- name: cleanKeys
--- Removes API keys @keep after they expired, or after they were revoked if that was later.
+-- Removes API keys that ended at least @keep ago. If a key was revoked and has an expiry, the later time counts.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT key_id FROM api_keys WHERE greatest(revoked_at, expires_at) <= now() - @keep::interval LIMIT @limit FOR UPDATE SKIP LOCKED
@@ -162,7 +164,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM api_keys WHERE key_id = ANY (ARRAY(SELECT key_id FROM old))
 
 -- name: cleanWorkers
--- Removes workers that ended long ago. Keeps the row while the worker holds jobs: orphanedJobs finds these jobs by the row.
+-- Removes workers that ended long ago. Keeps workers that still hold jobs, because orphanedJobs finds the jobs through the worker.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT worker_id FROM workers w WHERE state <> 'ALIVE' AND expires_at <= pg_catalog.now() - @keep::interval
@@ -171,7 +173,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM workers WHERE worker_id = ANY (ARRAY(SELECT worker_id FROM old))
 
 -- name: cleanPauses
--- Removes pauses of missing workers. There are never many.
+-- Removes pauses of missing workers.
 -- Parameters: @keep, @limit
 DELETE FROM pauses WHERE scope = 'WORKER' AND created_at <= pg_catalog.now() - @keep::interval AND pause_id IN (
   SELECT pause_id FROM pauses p WHERE NOT EXISTS (SELECT FROM workers w WHERE w.worker_id::text = p.target) LIMIT @limit)

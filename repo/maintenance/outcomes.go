@@ -13,7 +13,7 @@ import (
 )
 
 // UnpublishedOutcomes returns at most `limit` outcomes to append to the outcome stream, the oldest first. Only processes with
-// Config.OutcomeStream write any.
+// Config.OutcomeStream store outcomes for the stream.
 func (s *Store) UnpublishedOutcomes(ctx context.Context, limit int) ([]job.OutcomeMessage, error) {
 	return pg.Query(ctx, s.db, func(row pgx.CollectableRow) (m job.OutcomeMessage, err error) {
 		var a jobs.AttemptScanner
@@ -45,8 +45,8 @@ func (s *Store) RepublishOutcomes(ctx context.Context) (n int, err error) {
 	}
 }
 
-// RemovePublished removes outcomes that were published longer than `minAge` ago. `minAge` must be long enough that the stream cannot lose
-// entries of that age any more.
+// RemovePublished removes outcomes that were published longer than `minAge` ago. After `minAge`, an entry of the stream must be safe from
+// loss.
 func (s *Store) RemovePublished(ctx context.Context, minAge time.Duration) error {
 	for {
 		n, err := s.db.Change(ctx, "publish", statement("removePublished"), minAge, outcomesAtOnce)

@@ -19,8 +19,7 @@ SELECT job_id, created_at, correlation_id, language, work_kind, duration_ms, exp
 FROM found WHERE created_at IS NOT NULL AND outcome IS NOT NULL ORDER BY finished_at, job_id
 
 -- name: markPublished
--- Marks outcomes as published. Finds them by primary key, and locks them in its order. Skips outcomes that another transaction has locked
--- to remove or mark them.
+-- Marks outcomes as published. Finds them by primary key, and locks them in its order. Skips outcomes that another transaction has locked.
 -- Parameters: @ids, @attempts
 WITH sent AS MATERIALIZED (
   SELECT o.job_id, o.attempt FROM outcome_outbox o JOIN unnest(@ids::uuid[], @attempts::int[]) AS i(id, number) ON o.job_id = i.id
@@ -32,8 +31,8 @@ WHERE outcome_outbox.job_id = s.job_id AND outcome_outbox.attempt = s.attempt AN
 
 -- name: republishOutcomes
 -- Makes published outcomes unpublished. Walks the index outcome_outbox_published, and locks the rows in key order. Waits for rows that
--- another transaction has locked, because it must not skip any. Those rows may be gone by then, so the statement also returns the number of
--- found rows.
+-- another transaction has locked, because it must not skip any. Such a row may be deleted meanwhile. So the statement returns two numbers:
+-- found rows and changed rows.
 -- Parameters: @limit
 WITH oldest AS MATERIALIZED (
   SELECT job_id, attempt FROM outcome_outbox WHERE published_at IS NOT NULL ORDER BY published_at LIMIT @limit
@@ -47,8 +46,8 @@ WITH oldest AS MATERIALIZED (
 SELECT (SELECT count(*)::int FROM oldest), (SELECT count(*)::int FROM changed)
 
 -- name: removePublished
--- Removes published outcomes. Walks the index outcome_outbox_published, and skips rows that another transaction has locked. IS TRUE
--- prevents the planner from turning IN into a join that compares all rows with each other.
+-- Removes published outcomes. Walks the index outcome_outbox_published, and skips rows that another transaction has locked. Without IS
+-- TRUE, the planner could turn IN into a slow join.
 -- Parameters: @min_age, @limit
 WITH old AS MATERIALIZED (
   SELECT job_id, attempt FROM outcome_outbox WHERE published_at <= pg_catalog.now() - @min_age::interval ORDER BY published_at

@@ -10,8 +10,8 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// MoveStrandedJobs reads a limited number of jobs that wait for a future time, after the cursor. It moves jobs that wait only because
-// Postgres' clock was ahead when they were queued. `last` is the position to continue after, zero at the end.
+// MoveStrandedJobs looks at up to `look` jobs after the cursor `after`. It makes jobs due earlier if they wait only because Postgres'
+// clock was ahead when they were queued. `last` is the cursor for the next call. It is zero if there are no more jobs.
 func (s *Store) MoveStrandedJobs(ctx context.Context, after job.QueueCursor, look int) (moved int, last job.QueueCursor, err error) {
 	type seen struct {
 		job.QueueCursor
@@ -25,8 +25,7 @@ func (s *Store) MoveStrandedJobs(ctx context.Context, after job.QueueCursor, loo
 	return got.Moved, got.QueueCursor, err
 }
 
-// MoveStrandedDeliveries is like MoveStrandedJobs, for at most `limit` deliveries. It reads a limited number of endpoints after the
-// cursor.
+// MoveStrandedDeliveries is like MoveStrandedJobs, for deliveries. It moves at most `limit` deliveries of at most `look` endpoints.
 func (s *Store) MoveStrandedDeliveries(ctx context.Context, after job.EndpointKey, look, limit int) (
 	moved int, last job.EndpointKey, err error,
 ) {
@@ -37,7 +36,7 @@ func (s *Store) MoveStrandedDeliveries(ctx context.Context, after job.EndpointKe
 
 const claimsAtOnce = 5000
 
-// EndStrandedLeases shortens leases of workers, and claims of deliveries, that last implausibly long.
+// EndStrandedLeases shortens worker leases and delivery claims that end too late because Postgres' clock was ahead.
 func (s *Store) EndStrandedLeases(ctx context.Context) error {
 	return s.db.Exec(ctx, "end stranded leases", statement("endStrandedLeases"), claimsAtOnce)
 }

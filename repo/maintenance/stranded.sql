@@ -1,12 +1,12 @@
 -- name: moveStrandedJobs
--- Rows that were written while Postgres' clock was ahead have times in the future after it was set back. Each of these times is a known
--- delay after the time when the row was written. The statements count this delay from now instead. Times less than a second ahead are
--- ignored, because such rows may have been written after the statement began. If the delay is longer than the clock was ahead, the row
--- stays: its new time would still look stranded.
+-- A row that was written while Postgres' clock was ahead contains future times once the clock is corrected. Such a time is the row's write
+-- time plus a known delay. The statements replace it by the current time plus this delay. They ignore times less than a second ahead,
+-- because a concurrent transaction may have written them. A row stays if its delay is longer than the clock was ahead. Otherwise it would
+-- be moved again and again.
 --
--- Walks the entries of the index jobs_waiting with a future run_at, and moves only jobs whose queued_at is also in the future. Locks the
--- moved rows by primary key in job_id order. Skips rows that another transaction has locked. Redis may have a task for the old time; the
--- relay enqueues the job once it is due. The order of jobs, and times that clients asked for, do not change.
+-- Walks the entries of the index jobs_waiting with a future run_at. Moves only jobs with a future queued_at. Locks the moved rows in the
+-- order of job_id. Skips rows that another transaction has locked. Redis may still have a task for the old time. The relay enqueues the
+-- job at the new time. Keeps the order of the jobs, and never moves a job before its execution_at.
 -- Parameters: @after_time, @after_job, @limit
 WITH looked AS MATERIALIZED (
   SELECT run_at, job_id, queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL
@@ -27,8 +27,9 @@ SELECT run_at, job_id, (SELECT count(*)::int FROM looked), (SELECT count(*)::int
 ORDER BY run_at DESC, job_id DESC LIMIT 1
 
 -- name: moveStrandedDeliveries
--- Walks endpoints and their deliveries with a future time, by the index deliveries_waiting. A delivery was written with its event, or when
--- its last attempt was recorded. Locks the moved rows, found by primary key, and skips rows that another transaction has locked.
+-- Walks endpoints by the index deliveries_waiting. Moves deliveries with a future next_attempt_at and a future write time. The write time
+-- is created_at before the first attempt, and tried_at after it. Locks the moved rows, found by primary key, and skips rows that another
+-- transaction has locked.
 -- Parameters: @after_client, @after_endpoint, @looked, @limit
 {{walkEndpoints}}, stranded AS MATERIALIZED (
   SELECT d.delivery_id, d.wait FROM walk CROSS JOIN LATERAL (
@@ -49,9 +50,9 @@ ORDER BY run_at DESC, job_id DESC LIMIT 1
 SELECT client_id, endpoint_id, n, (SELECT count(*)::int FROM moved) FROM walk ORDER BY n DESC LIMIT 1
 
 -- name: endStrandedLeases
--- A lease whose last heartbeat is in the future gets its usual length, counted from now. Living workers renew it anyway. Shortens claims
--- of deliveries, found by the index deliveries_claimed, to six minutes: settings allow at most five minutes for an attempt. Skips rows
--- that another transaction has locked.
+-- Shortens the lease of a worker with a future heartbeat to its usual length, counted from now. Living workers renew their leases anyway.
+-- Shortens delivery claims (index deliveries_claimed) to six minutes from now, because an attempt takes at most five. Skips rows that
+-- another transaction has locked.
 -- Parameters: @limit
 WITH far AS MATERIALIZED (
   SELECT delivery_id FROM deliveries WHERE claimed_until > pg_catalog.now() + interval '6 min' ORDER BY claimed_until

@@ -11,13 +11,13 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Begin stores an operator's action before it happens. It returns only after the commit.
+// Begin stores an operator's action before it happens.
 func (a Admin) Begin(ctx context.Context, e admin.AuditEntry) error {
 	return a.store.db.Exec(ctx, "audit", statement("auditBegin"),
 		pg.UUID(e.AuditID), e.Operator, e.Action, e.TargetType, e.TargetID, e.RequestID, e.Detail)
 }
 
-// End stores the result of an action; `target` is "" unless the action created it.
+// End stores the HTTP status of an action. `target` is the id that the action created, or "".
 func (a Admin) End(ctx context.Context, id job.ID, status int, target string) error {
 	return a.store.db.Exec(ctx, "audit", statement("auditEnd"), pg.UUID(id), status, pg.Nullable(target))
 }
@@ -32,7 +32,7 @@ func (a Admin) Audit(ctx context.Context, q admin.AuditQuery) (admin.Page[admin.
 		})
 }
 
-// Logout ends a session of the console. `expires` is the latest expiry of its cookies.
+// Logout ends a session of the console. `expires` is when the session's last cookie expires.
 func (a Admin) Logout(ctx context.Context, session string, expires time.Time) error {
 	return a.store.db.Exec(ctx, "session", statement("logout"), session, expires)
 }

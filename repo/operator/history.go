@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// History returns the history of a window, from old to new.
+// History returns the buckets of a time window, the oldest first.
 func (a Admin) History(ctx context.Context, w admin.Window) ([]admin.HistoryBucket, error) {
 	length, step := w.Span()
 	width := 60
@@ -20,7 +20,8 @@ func (a Admin) History(ctx context.Context, w admin.Window) ([]admin.HistoryBuck
 	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[[]admin.HistoryBucket], statement("readHistory"), width, length, step)
 }
 
-// Ends counts the jobs that were submitted or ended within the duration `last` before now. The history goes back two days at most.
+// Ends returns how many jobs were submitted, succeeded, failed and were canceled within the time `last` before now. The history goes back
+// two days at most.
 func (a Admin) Ends(ctx context.Context, last time.Duration) (admin.Ends, error) {
 	return pg.QueryOne(ctx, a.store.db, nil, pgx.RowToStructByPos[admin.Ends], statement("sumHistory"), last)
 }
@@ -28,9 +29,9 @@ func (a Admin) Ends(ctx context.Context, last time.Duration) (admin.Ends, error)
 const (
 	historyWidth = 10 * time.Second // width of counted buckets; minutes are built from them
 
-	// historyBack is how far back missing buckets are written after a change of leader or an outage.
+	// historyBack limits the age of missing buckets that are written after a failure.
 	historyBack = 15 * time.Minute
-	// historyMost is the maximum number of jobs per bucket: 20,000 a second.
+	// historyMost limits the jobs that are counted per ten-second bucket (20,000 a second).
 	historyMost = 200_000
 	// historyTimeout limits Postgres' time for one bucket. A missing bucket is written later.
 	historyTimeout = 2 * time.Second
@@ -43,19 +44,19 @@ func (s *Store) MissingHistory(ctx context.Context) ([]time.Time, error) {
 
 // WriteHistory counts the events of the bucket that begins at the given moment and stores the counts. Any process may repeat it.
 //
-// The time of submission is the time in the job's id, which the api process sets. If its clock is far behind Postgres' clock, the job
-// falls into an old bucket that is no longer written. Then the job is missing in the history.
+// A job counts in the bucket of the time in its id, which the api process set. If the clock of that process is far behind, this bucket is
+// no longer written. Then the job is missing in the history.
 func (s *Store) WriteHistory(ctx context.Context, at time.Time) error {
 	from, to := pg.FirstIDOf(at), pg.FirstIDOf(at.Add(historyWidth))
 	return s.inHistory(ctx, statement("writeHistory"), at, [16]byte(from), [16]byte(to), historyMost)
 }
 
-// RollUpHistory builds minutes from the buckets of WriteHistory.
+// RollUpHistory merges ten-second buckets into one-minute buckets.
 func (s *Store) RollUpHistory(ctx context.Context) error {
 	return s.inHistory(ctx, statement("rollUpHistory"), historyBack+time.Minute)
 }
 
-// inHistory lets Postgres end the statement, even if the connection is lost.
+// inHistory runs a statement with a timeout that Postgres enforces, even if the connection is lost.
 func (s *Store) inHistory(ctx context.Context, sql string, args ...any) error {
 	return s.db.InTx(ctx, "history", func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = `+pg.Milliseconds(min(historyTimeout, s.db.Timeout))); err != nil {

@@ -1,6 +1,6 @@
 -- name: missingHistory
--- Returns the ended buckets of ten seconds to write, the latest first: the missing ones of the last @back, and always the last three. One
--- of the last three may lack jobs that were committed after the bucket was written. Reads the primary key. Locks nothing.
+-- Returns the ten-second buckets to write, the latest first: the last three, and all missing ones of the last @back. The last three are
+-- written again, because jobs may have been committed after the first time. Reads the primary key. Locks nothing.
 -- Parameters: @back
 SELECT b.at FROM (SELECT date_bin('10 s', now(), 'epoch') AS at) latest CROSS JOIN LATERAL
   generate_series(latest.at - @back::interval, latest.at - interval '10 s', interval '10 s') AS b(at)
@@ -8,10 +8,10 @@ WHERE b.at >= latest.at - interval '30 s' OR NOT EXISTS (SELECT FROM history h W
 ORDER BY b.at DESC
 
 -- name: writeHistory
--- Writes one bucket of ten seconds. Writing it again has the same result. Counts new jobs using the index jobs_pkey, by the time in their
--- ids, and ended jobs along jobs_ended. Counts at most @most of each to limit its time: in a table of 1,000,000 jobs it takes 0.5 ms for an
--- empty bucket, 7 ms at 500 jobs a second, and 0.4 s at the limit of 200,000. Also counts jobs that were deleted since, by their tombstones
--- along tombstones_pkey and tombstones_ended. A retried job no longer counts as ended. Locks the row of the bucket.
+-- Writes one bucket of ten seconds. Writing it again has the same result. Finds new jobs by the time in their ids (jobs_pkey), and ended
+-- jobs in jobs_ended. Finds deleted jobs in tombstones_pkey and tombstones_ended. Counts at most @most of each. In a table of 1,000,000
+-- jobs, this takes 0.5 ms for an empty bucket, and 0.4 s at the limit of 200,000. After a retry, a job does not count as ended until it
+-- ends again. Locks the row of the bucket.
 -- Parameters: @at, @from_id, @to_id, @most
 WITH ended AS MATERIALIZED (
   SELECT state, attempt,
@@ -43,14 +43,14 @@ submitted = excluded.submitted, succeeded = excluded.succeeded, failed = exclude
   run_ms_p50 = excluded.run_ms_p50, run_ms_p99 = excluded.run_ms_p99
 
 -- fragment: historyDiffers
--- Condition: the counts differ from the stored ones, so that unchanged rows are not written.
+-- Condition: the new counts differ. Unchanged rows are not written.
 (h.submitted, h.succeeded, h.failed, h.canceled, h.retried, h.wait_ms_p50, h.wait_ms_p99, h.run_ms_p50, h.run_ms_p99)
   IS DISTINCT FROM (excluded.submitted, excluded.succeeded, excluded.failed, excluded.canceled, excluded.retried,
     excluded.wait_ms_p50, excluded.wait_ms_p99, excluded.run_ms_p50, excluded.run_ms_p99)
 
 -- fragment: mergedHistory
--- Merges several buckets into one. It averages the medians, weighted by ended jobs. It takes the maximum of the high percentiles, because
--- the percentile of all jobs cannot be higher.
+-- Merges several buckets into one. Averages the medians, weighted by ended jobs. Takes the highest 99th percentile, which is an upper
+-- bound of the merged one.
 sum(submitted)::int AS submitted, sum(succeeded)::int AS succeeded, sum(failed)::int AS failed, sum(canceled)::int AS canceled,
   sum(retried)::int AS retried,
   (sum(wait_ms_p50 * (succeeded + failed))
@@ -61,8 +61,8 @@ sum(submitted)::int AS submitted, sum(succeeded)::int AS succeeded, sum(failed):
   max(run_ms_p99) AS run_ms_p99
 
 -- name: rollUpHistory
--- Sums up the ten-second buckets of each minute that ended within the last @back, and writes the minutes that are missing or differ. Reads
--- only history, and locks rows in the order of the primary key.
+-- Merges ten-second buckets into the minutes that ended within the last @back. Writes only changed minutes. Reads only history, and locks
+-- rows in the order of the primary key.
 -- Parameters: @back
 INSERT INTO history AS h (width, at, submitted, succeeded, failed, canceled, retried, wait_ms_p50, wait_ms_p99, run_ms_p50, run_ms_p99)
 SELECT 60, date_bin('1 min', at, 'epoch') AS minute, {{mergedHistory}}
@@ -81,7 +81,7 @@ SELECT coalesce(json_agg(to_json(b) ORDER BY b.at), '[]') FROM (
 ) b
 
 -- name: sumHistory
--- Adds up submissions and ends of jobs in the last @back: from minutes, and from later buckets of ten seconds. Locks nothing.
+-- Adds up the buckets of the last @back: one-minute buckets, and then the newer ten-second buckets. Locks nothing.
 -- Parameters: @back
 WITH minutes AS MATERIALIZED (
   SELECT coalesce(max(at) + interval '1 min', '-infinity') AS ended FROM history WHERE width = 60

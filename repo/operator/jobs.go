@@ -21,19 +21,18 @@ const (
 	// MaxCount is the largest number that Count returns.
 	MaxCount = 100_000
 
-	// searchFor limits how long a list searches for the entries of a page, in portions of maxLooked rows. After that, the page ends even if it
-	// is not full.
+	// searchFor is the time limit for filling a page. After that, the page ends even if it is not full.
 	searchFor = 250 * time.Millisecond
 
 	maxShownEvents     = 1000
 	maxShownDeliveries = 100
 )
 
-// jobRange is the part of an index that a list of jobs walks.
+// jobRange describes the part of an index that a list of jobs reads.
 type jobRange struct {
 	list, count string
 	start       admin.Place
-	byID        bool // sorted by id, newest first; the query's time range is turned into a range of ids
+	byID        bool // sorted by id, newest first, so a time range becomes a range of ids
 }
 
 var (
@@ -52,7 +51,7 @@ var (
 	heldJobs      = jobRange{statement("heldJobs"), statement("heldJobsCount"), newest, true}
 )
 
-// rangeOf returns the part of an index that a query reads. A filter by batch, schedule or client decides first, then the state.
+// rangeOf returns the part of an index that a query reads. A filter by batch, schedule or client takes precedence over one by state.
 func rangeOf(q admin.JobQuery) jobRange {
 	switch {
 	case !q.BatchID.IsZero():

@@ -86,7 +86,6 @@ func (r *Redis) ClientOptions(timeout time.Duration, pool int) *redis.UniversalO
 	return &o
 }
 
-// NewClient makes a client with counted connections.
 func (r *Redis) NewClient(o *redis.UniversalOptions) redis.UniversalClient {
 	client := newClient(o)
 	r.mu.Lock()
