@@ -92,14 +92,13 @@ func TestPausesOfEverythingKeepTheOrder(t *testing.T) {
 	c, _ := must2(f.store.Claim(f.ctx(), other, f.submit(), 1))(t)
 	require.NotNil(t, c, "another worker is not drained")
 	f.unpause(worker)
-	f.pause(job.PauseAll, "", job.ModeDrain) // jobs that were already accepted still run
+	f.pause(job.PauseAll, "", job.ModeDrain) // drain mode lets existing jobs run
 	f.pause(job.PauseClient, f.client.String(), job.ModeDrain)
 	f.assigned(id, 1)
 	f.checkInvariants()
 }
 
-// A CREATED job is not parked, even if its client is paused or at its limit. It is parked after it became QUEUED. Until then, claims are
-// repeated.
+// A CREATED job is not parked, even if its client is paused or at its limit. It is parked once it is QUEUED.
 func TestCreatedJobsAreNotParked(t *testing.T) {
 	f := setup(t, maxHeld(1))
 	for reason, parked := range map[job.WaitingReason]job.NotClaimed{

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// RefusePooler returns ErrPooled if the database URL leads to a pooler in transaction mode. Settings, prepared statements, locks and
-// notifications would be lost. If it cannot find out, because Postgres is down or other clients keep the pooler busy, it returns no error.
+// RefusePooler returns ErrPooled if the database URL leads to a pooler in transaction mode. In this mode, session settings, prepared
+// statements, locks and notifications do not work. It returns no error if Postgres is down or the pooler is too busy to tell.
 func (s *Store) RefusePooler(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, poolerTimeout)
 	defer cancel()
@@ -31,7 +31,7 @@ func refusePooler(ctx context.Context, c *pgconn.Config) error {
 		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 		sessions[i] = conn
 	}
-	// Two idle sessions of such a pooler usually get the same server connection, the one used last.
+	// In transaction mode, two idle sessions usually share a server connection.
 	for range 5 {
 		first, err1 := serverOf(ctx, sessions[0])
 		second, err2 := serverOf(ctx, sessions[1])

@@ -13,8 +13,8 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Ping returns an error unless Postgres answers and its schema has at least this program's version. A later schema works, too, while
-// programs of the next version take over.
+// Ping returns an error unless Postgres answers and its schema has at least this program's version. A newer schema is fine, too: it occurs
+// during an upgrade.
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := s.db.Bound(ctx)
 	defer cancel()
@@ -45,14 +45,15 @@ type writeCheck struct {
 	pinged atomic.Bool // Ping has succeeded at least once
 }
 
-// writeCheckKept is how long the result is kept.
+// writeCheckKept is how long Ready keeps the result of its write check.
 const writeCheckKept = time.Second
 
 // readyPing is the part of Ready's time for reading the schema. The rest is for the write.
 const readyPing = 400 * time.Millisecond
 
-// Ready is like Ping, and also returns an error unless Postgres accepts this program's writes: the disk has room, and a commit completes.
-// Once Ping has succeeded, only a wrong schema or clock counts. A locked schema table does not make the store unready.
+// Ready is like Ping, and also checks that Postgres accepts this program's writes: the disk has room, and a commit completes. After the
+// first success of Ping, Ready ignores its errors, except a wrong schema or clock. So a lock on the schema table does not make the store
+// unready.
 func (s *Store) Ready(ctx context.Context) error {
 	c := &s.writes
 	brief, cancel := context.WithTimeout(ctx, readyPing)
@@ -81,8 +82,8 @@ func (s *Store) Ready(ctx context.Context) error {
 // readyWrites run in one transaction, and leave nothing behind.
 var readyWrites = []string{
 	`SET LOCAL work_mem = '64kB'`,
-	// This writes 1 MB to a temporary file, because work_mem is smaller. Postgres may extend a table by as much at once. A new row would
-	// prove less, because it could fit into the free space of its table.
+	// This writes 1 MB to a temporary file, because work_mem is smaller. Postgres can need that much disk space at once to extend a table.
+	// An inserted row could fit into free space of its table, so it would not test the disk.
 	`WITH spilled AS MATERIALIZED (SELECT repeat('x', 8000) AS x FROM generate_series(1, 130)) SELECT count(x) FROM spilled`,
 	`SELECT FROM jobs WHERE false FOR NO KEY UPDATE`, // refused on a read-only server
 	// This writes only a WAL record. The commit waits for the flush to disk and for synchronous replicas.

@@ -69,7 +69,6 @@ func TestScheduleIsStored(t *testing.T) {
 	require.Equal(t, job.CodeScheduleMissing, job.CodeOf(f.store.DeleteSchedule(f.ctx(), f.client, added.ID)))
 }
 
-// A client with many late schedules does not delay the others.
 func TestSchedulesAreDueInTurns(t *testing.T) {
 	f := setup(t)
 	late := make([]*job.Schedule, 5)
@@ -122,7 +121,8 @@ func TestDueTimeHasOneJob(t *testing.T) {
 	j := f.job(after.LastJobID)
 	require.Equal(t, []any{s.ID, s.DueAt, job.Queued}, []any{j.ScheduleID, j.ScheduledFor, j.State})
 
-	// Here the schedule is due again for the same time. The unique index refuses the job, and the whole call fails.
+	// The schedule is due for a run that already has its job. The unique index refuses a second job, and the whole call fails. The unique
+	// index refuses the job, and the whole call fails.
 	f.exec(`UPDATE schedules SET due_at = $2, look_at = $2, version = 1 WHERE schedule_id = $1`, s.ID.String(), *s.DueAt)
 	other := f.schedule()
 	require.Error(t, errOf(f.store.AdvanceSchedules(f.ctx(), []job.ScheduleStep{f.stepOf(other), f.stepOf(s)})))
@@ -130,7 +130,6 @@ func TestDueTimeHasOneJob(t *testing.T) {
 	require.Equal(t, other.DueAt, f.due(other.ID).DueAt)
 }
 
-// A leader does not overwrite a change of a schedule that happened after it read the schedule.
 func TestStepOfAChangedScheduleIsSkipped(t *testing.T) {
 	f := setup(t)
 	s := f.schedule()
@@ -150,7 +149,6 @@ func TestStepOfAChangedScheduleIsSkipped(t *testing.T) {
 	require.Greater(t, wait, 59*time.Minute)
 }
 
-// A triggered run also makes a schedule busy.
 func TestScheduleIsBusy(t *testing.T) {
 	f := setup(t)
 	s := f.schedule()

@@ -32,7 +32,7 @@ func TestInstallationsInSchemasOfOneDatabase(t *testing.T) {
 	for n, schema := range []string{"one", `"$user", pg_catalog, "Two, quoted"`} {
 		f.exec(`CREATE SCHEMA ` + []string{"one", `"Two, quoted"`}[n] + ` AUTHORIZATION ` + role)
 		own := f.inSchema(role, schema)
-		if n == 1 { // tables cannot be created while pg_catalog is the first schema
+		if n == 1 { // tables cannot be created if pg_catalog is the first schema
 			require.NoError(t, repo.Migrate(f.ctx(), f.inSchema(role, `"Two, quoted"`), -1))
 		} else {
 			require.NoError(t, repo.Migrate(f.ctx(), own, -1))

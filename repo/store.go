@@ -1,8 +1,8 @@
 // Package repo is the Postgres store, the source of truth for every job. A Store combines the packages jobs, deliveries, clients,
-// maintenance, operator and testbed. All of them use pg. This package itself migrates the schema, checks readiness and answers forgerun's
-// inspection commands.
+// maintenance, operator and testbed. All of them use pg. This package also migrates the schema, checks readiness, and reads data for
+// `forgerun` commands.
 //
-// These packages return no pgx types and contain only storage logic.
+// All these packages contain only storage logic. They return no pgx types.
 package repo
 
 import (
@@ -78,7 +78,7 @@ type (
 func Open(cfg Config) (*Store, error) {
 	pc, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {
-		return nil, fmt.Errorf("postgres %w", ErrBadURL) // not the driver's error, which quotes the address
+		return nil, fmt.Errorf("postgres %w", ErrBadURL) // the driver's error would quote the URL and its password
 	}
 	metrics := telemetry.In(cfg.Registry)
 	db, err := pg.Open(pc, pg.Config{

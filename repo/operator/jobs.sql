@@ -14,11 +14,11 @@ jobs.job_id, jobs.client_id, jobs.type, jobs.work_kind, jobs.state, jobs.outcome
   jobs.attempt, jobs.attempt AS attempts, jobs.max_attempts, jobs.failure_retryable, jobs.batch_id, jobs.correlation_id, jobs.failure_code
 
 -- fragment: adminJobs
--- Lists jobs of all clients. Each derived statement reads one index in its order; only the few rows of jobs_held are sorted. Each row
--- says whether it matches. The maxLooked-th row is always returned, to continue from there. Locks nothing.
+-- Lists jobs of all clients. Each variant reads one index in index order; only the variant for jobs_held sorts. The column `wanted` says
+-- whether the row matches the filters. Row number maxLooked is returned even if it does not match, because the next statement continues
+-- after it. Locks nothing.
 --
--- Ranges of a client, batch or schedule compare rows, so that Postgres reads only this part of the index. Each range uses @at, @id and
--- @from_id, so that all lists have the same parameters.
+-- For a client, batch or schedule, the range compares rows such as (client_id, job_id). Postgres then reads only that part of the index.
 -- Parameters: @client, @batch, @schedule, @state, @type, @work_kind, @correlation_id, @failure_code, @created_after, @created_before,
 -- @at, @id, @from_id, @limit
 WITH looked AS (
@@ -44,14 +44,13 @@ SELECT to_json(r) FROM (
 ) r
 
 -- fragment: failureObject
--- Null if there is no failure.
 CASE WHEN failure_code IS NOT NULL THEN json_build_object('reason', failure_reason, 'code', failure_code,
   'retryable', failure_retryable, 'stage', failure_stage, 'detail', failure_detail) END AS failure
 
 -- name: adminJob
--- Reads a job of any client with its reports, its first events, its latest deliveries and the description of its result, in one snapshot.
--- Finds deliveries by the index deliveries_job, everything else by primary key. Locks nothing. No row: there is no such job. Leaves out
--- the behavior of a CUSTOM job. It is also in params, where the caller hides the values of masked members.
+-- Reads a job of any client with its reports, first events, latest deliveries and result, in one snapshot. Finds deliveries by the index
+-- deliveries_job, everything else by primary key. Locks nothing. No row: there is no such job. The definition lacks the behavior of a
+-- CUSTOM job. The behavior is also in params, and the caller masks values only there.
 -- Parameters: @job, @events, @deliveries
 SELECT to_json(r) FROM (
   SELECT {{adminJobColumns}}, auto_retry, callback, request_id, substring(traceparent FROM 4 FOR 32) AS trace_id, queued_at, assigned_at,
@@ -138,16 +137,16 @@ SELECT client_id FROM jobs WHERE job_id = @job
 job_id < @id AND job_id >= @from_id AND {{unplaced}}
 
 -- fragment: jobsOfOwner
--- Condition: a job of a client, a batch or a schedule.
+-- Condition: the job belongs to the client, batch or schedule.
 ({{owner}}, job_id) < ({{value}}, @id) AND ({{owner}}, job_id) >= ({{value}}, @from_id) AND {{owner}} IS NOT NULL AND {{unplaced}}
 
 -- fragment: endedSince
 finished_at IS NOT NULL AND finished_at >= coalesce(@created_after, '-infinity'::timestamptz) AND {{unbounded}}
 
 -- fragment: unplaced
--- Condition, always true: uses @at, because all ranges must use the same parameters.
+-- Always true. Uses @at, because all variants must use the same parameters.
 @at::timestamptz IS NOT NULL
 
 -- fragment: unbounded
--- Always true. Uses @from_id, because all ranges must use the same parameters.
+-- Always true. Uses @from_id, because all variants must use the same parameters.
 @from_id::uuid IS NOT NULL

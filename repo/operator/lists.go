@@ -22,7 +22,7 @@ const (
 	maxReasons = 100
 
 	maxShownHeld = 100  // jobs per worker
-	maxShownKeys = 1000 // keys per client, more than can be valid
+	maxShownKeys = 1000 // keys per client; fewer can be valid at once
 )
 
 // Workers lists worker processes.
@@ -139,7 +139,6 @@ func (a Admin) Delivery(ctx context.Context, id job.ID) (*admin.LoggedDelivery, 
 	return &d, nil
 }
 
-// showText shows a body as text if possible.
 func showText(r *admin.Response) {
 	body, err := base64.StdEncoding.DecodeString(r.BodyBase64)
 	if err == nil && utf8.Valid(body) && !slices.Contains(body, 0) {
@@ -181,10 +180,10 @@ func (a Admin) System(ctx context.Context) (*admin.System, error) {
 
 var errNoSchema = job.Errorf(job.CodeStorageUnavailable, "The database has no schema yet.")
 
-// maxMarked is how many jobs held by workers Mark looks at.
+// maxMarked limits the number of running or assigned jobs that Mark reads.
 const maxMarked = 10_000
 
-// Mark returns a text that changes with most events that operators see. The callers compare two of them.
+// Mark returns a text that is different after most changes that operators see. Callers compare it with an earlier one.
 func (a Admin) Mark(ctx context.Context) (string, error) {
 	return pg.QueryValue[string](ctx, a.store.db, statement("adminMark"), maxMarked)
 }

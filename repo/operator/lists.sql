@@ -5,8 +5,8 @@ deliveries.delivery_id, deliveries.client_id, deliveries.webhook_id, deliveries.
   CASE WHEN last_error IS NOT NULL THEN json_build_object('code', last_error, 'detail', last_reason) END AS last_error
 
 -- name: adminWorkers
--- Lists workers by primary key, the newest first, with the jobs that each holds, found by the index jobs_held. There are few workers. A
--- worker is silent if its lease is valid, but its last heartbeat was at least half a lease ago. Locks nothing.
+-- Lists workers by primary key, the newest first, with the jobs that each holds, found by the index jobs_held. A worker is silent if its
+-- lease is valid, but its last heartbeat was at least half a lease ago. Locks nothing.
 -- Parameters: @state, @after, @limit, @jobs
 SELECT to_json(r) FROM (
   SELECT worker_id, name, state, EXISTS (SELECT FROM pauses WHERE scope = 'WORKER' AND target = worker_id::text) AS drained,
@@ -21,8 +21,8 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminQueues
--- Counts waiting jobs by client and kind, among the first @looked entries of the index jobs_waiting, which are due earliest. Waiting jobs
--- without queued_at are CREATED. Locks nothing.
+-- Reads the first @looked jobs of the index jobs_waiting, which are due earliest. Counts them by client and kind. Waiting jobs without
+-- queued_at are CREATED. Locks nothing.
 -- Parameters: @client, @work_kind, @looked, @groups
 SELECT to_json(r) FROM (
   WITH looked AS (
@@ -39,7 +39,7 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminFailures
--- Reads the @looked jobs of a period that ended last, by the index jobs_ended. Groups the failed ones. Locks nothing.
+-- Reads the @looked jobs that ended last in a period, by the index jobs_ended. Groups the failed ones. Locks nothing.
 -- Parameters: @client, @work_kind, @failure_code, @from, @to, @looked, @groups
 SELECT to_json(r) FROM (
   WITH looked AS (
@@ -60,8 +60,8 @@ SELECT to_json(r) FROM (
 
 -- name: adminClients
 -- Lists clients by primary key, the newest first, with their usage. With @client, lists only that client. Counts waiting jobs in the index
--- jobs_waiting, and jobs held by a worker in jobs_held. If @looked or more jobs wait, the number of open jobs is null. Counts webhooks by
--- the index webhooks_client. Locks nothing.
+-- jobs_waiting, and jobs held by a worker in jobs_held. If at least @looked jobs wait, open_jobs is null: not all jobs were read. Counts
+-- webhooks by the index webhooks_client. Locks nothing.
 -- Parameters: @client, @named, @after, @looked, @limit
 WITH waiting AS MATERIALIZED (
   SELECT client_id FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @looked
@@ -91,8 +91,8 @@ SELECT to_json(r) FROM (
 ) r
 
 -- fragment: adminWebhooks
--- Lists webhooks that are not deleted, the newest first. Rows have the same form as in adminJobs. It reads all or one by primary key, and
--- a client's by the index webhooks_client. Locks nothing.
+-- Lists webhooks that are not deleted, the newest first. As in adminJobs, `wanted` says whether a row matches, and row number maxLooked is
+-- always returned. Finds all webhooks or one by primary key, and webhooks of a client by the index webhooks_client. Locks nothing.
 -- Parameters: @webhook, @client, @enabled, @after, @limit
 WITH looked AS (
   SELECT * FROM webhooks WHERE {{range}} ORDER BY {{sort}} LIMIT {{maxLooked}}
@@ -108,8 +108,8 @@ SELECT nth = {{maxLooked}}, wanted, (SELECT to_json(r) FROM (SELECT
 FROM judged WHERE wanted OR nth = {{maxLooked}} ORDER BY {{sort}} LIMIT @limit
 
 -- fragment: adminDeliveries
--- Lists deliveries, the newest first. Rows have the same form as in adminJobs. Reads all by the primary key deliveries_pkey, and the
--- deliveries of a webhook or job by its index. Locks nothing.
+-- Lists deliveries, the newest first. As in adminJobs, `wanted` says whether a row matches, and row number maxLooked is always returned.
+-- Uses the primary key deliveries_pkey, or with @owner the index on webhook_id or job_id. Locks nothing.
 -- Parameters: @client, @owner, @state, @event_name, @created_after, @created_before, @after, @from_id, @limit
 WITH looked AS (
   SELECT * FROM deliveries WHERE {{range}} AND delivery_id >= @from_id ORDER BY {{sort}} LIMIT {{maxLooked}}
@@ -124,7 +124,7 @@ SELECT nth = {{maxLooked}}, wanted, (SELECT to_json(r) FROM (SELECT {{adminDeliv
 FROM judged AS deliveries WHERE wanted OR nth = {{maxLooked}} ORDER BY {{sort}} LIMIT @limit
 
 -- name: adminDelivery
--- Reads a delivery of any client with its latest attempts, all found by primary key. Locks nothing. No row: there is none.
+-- Reads a delivery of any client with its latest attempts, all found by primary key. Locks nothing. No row: the delivery does not exist.
 -- Parameters: @delivery, @max_attempts
 SELECT to_json(r) FROM (
   SELECT {{adminDeliveryColumns}}, (SELECT coalesce(json_agg(a ORDER BY a.number), '[]') FROM (
@@ -138,7 +138,8 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminBatches
--- Lists batches of all clients by primary key, the newest first, like adminJobs. Locks nothing.
+-- Lists batches of all clients by primary key, the newest first. As in adminJobs, `wanted` says whether a row matches, and row number
+-- maxLooked is always returned. Locks nothing.
 -- Parameters: @client, @created_after, @created_before, @after, @from_id, @limit
 WITH looked AS (
   SELECT * FROM batches WHERE batch_id < @after AND batch_id >= @from_id ORDER BY batch_id DESC LIMIT {{maxLooked}}
@@ -152,8 +153,8 @@ SELECT nth = {{maxLooked}}, wanted, (SELECT to_json(r) FROM (SELECT batches.batc
 FROM judged AS batches WHERE wanted OR nth = {{maxLooked}} ORDER BY batch_id DESC LIMIT @limit
 
 -- name: adminBatch
--- Reads a batch of any client, found by primary key, and counts its jobs by the index jobs_batch. Locks nothing. No row:
--- there is none.
+-- Reads a batch of any client, found by primary key, and counts its jobs by the index jobs_batch. Locks nothing. No row: the batch does
+-- not exist.
 -- Parameters: @batch
 SELECT to_json(r) FROM (
   SELECT batch_id, client_id, created_at, completed_at, status, jsonb_array_length(items) AS total, correlation_id,
@@ -164,8 +165,8 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminBulkLeft
--- Counts the items that a bulk operation did not change, by reason, the most frequent first. Uses the index bulk_items_result like
--- listBulkItemsWith. Locks nothing.
+-- Counts the items that a bulk operation did not change, by reason, the most frequent first. Uses the index bulk_items_result. Locks
+-- nothing.
 -- Parameters: @bulk, @reasons
 WITH looked AS (
   SELECT result, code, detail FROM bulk_items
@@ -182,7 +183,7 @@ SELECT coalesce(json_agg(r), '[]') FROM (
 ) r
 
 -- name: adminFind
--- Finds everything with an id, each by primary key. Locks nothing.
+-- Looks for the id in each of these tables, by primary key. Locks nothing.
 -- Parameters: @id
 SELECT coalesce(json_agg(r), '[]') FROM (
   SELECT 'jobs' AS type, job_id AS id, client_id FROM jobs WHERE job_id = @id
@@ -197,8 +198,8 @@ SELECT coalesce(json_agg(r), '[]') FROM (
 ) r
 
 -- name: adminSystem
--- Reads the state of the whole service: the row of maintenance_state, the workers, and the waiting work. Counts waiting work by the
--- indexes jobs_waiting, jobs_scheduled, jobs_held, deliveries_waiting and deliveries_claimed, up to @most. Locks nothing.
+-- Reads the state of the whole service: the row of maintenance_state, the workers, and the waiting work. Counts waiting work up to @most
+-- of each kind, by the indexes jobs_waiting, jobs_scheduled, jobs_held, deliveries_waiting and deliveries_claimed. Locks nothing.
 -- Parameters: @most, @after_client, @after_endpoint, @looked
 {{walkEndpoints}}
 SELECT to_json(r) FROM (
@@ -227,13 +228,13 @@ SELECT to_json(r) FROM (
 
 -- name: adminSituation
 -- Reads the current state of the service. Counts waiting jobs in the index jobs_waiting and CREATED jobs in jobs_scheduled, up to @most
--- each. Counts jobs held by a worker in jobs_held, and deliveries like adminSystem. Walks jobs_throttled from client to client, and reads
--- @looked endpoints of deliveries_waiting. Reads webhooks along webhooks_client. Locks nothing. With 1,000,000 jobs, 300,000 of them
--- waiting, it takes 40 ms, or 20 ms after a vacuum.
+-- each. Counts assigned and running jobs in jobs_held. Counts deliveries in the same way as adminSystem. Finds throttled clients in
+-- jobs_throttled, one client per step. Reads @looked endpoints of deliveries_waiting, and webhooks by webhooks_client. Locks nothing. With
+-- 1,000,000 jobs, 300,000 of them waiting, it takes 40 ms, or 20 ms after a vacuum.
 --
--- The leader counts as gone 3 s after its lease expired. Before that, it may only be blocked: a blocked leader renews its lease every
--- second, but lets it expire at once. A worker counts as lost after 5 s, because its jobs are taken back only every few seconds. No row:
--- there is no schema.
+-- The leader counts as gone 3 s after its lease expired. A blocked leader renews its lease every second with a duration of zero, so it
+-- does not count as gone. A worker that still has jobs counts as lost 5 s after its lease expired. Usually its jobs are taken back
+-- earlier, because the leader does this every few seconds. No row: there is no schema.
 -- Parameters: @most, @after_client, @after_endpoint, @looked, @failing
 {{walkEndpoints}}, throttled AS (
   (SELECT client_id, 1 AS n FROM jobs WHERE {{throttled}} ORDER BY client_id, job_id LIMIT 1)
@@ -284,14 +285,14 @@ SELECT to_json(r) FROM (
 ) r
 
 -- fragment: worst
--- Counts failing webhooks, and returns the one with the most failures in a row.
+-- Counts the given webhooks. Describes the webhook with the most consecutive failures.
 json_build_object('count', count(*), 'webhook_id', (array_agg(webhook_id ORDER BY consecutive_failures DESC))[1],
   'failures', coalesce(max(consecutive_failures), 0), 'since', (array_agg(failing_since ORDER BY consecutive_failures DESC))[1])
 
 -- name: adminMark
--- Returns a text that changes with new jobs, ended jobs, events of jobs that workers hold, new deliveries, actions of operators, and the
--- number of living workers. Reads the last entry of jobs_pkey, jobs_ended, deliveries_pkey and audit_pkey, and @most entries of jobs_held.
--- Locks nothing. The statement takes 1 ms, and 5 ms while workers hold 10,000 jobs.
+-- Returns a text that changes if there is a new job, ended job, delivery or audit entry. It also changes with the events of jobs that
+-- workers hold, and with the number of living workers. Reads the last entry of jobs_pkey, jobs_ended, deliveries_pkey and audit_pkey, and
+-- @most entries of jobs_held. Locks nothing. Takes 1 ms, or 5 ms while workers hold 10,000 jobs.
 -- Parameters: @most
 SELECT concat_ws(' ', (SELECT job_id FROM jobs ORDER BY job_id DESC LIMIT 1),
   (SELECT finished_at FROM jobs WHERE finished_at IS NOT NULL ORDER BY finished_at DESC LIMIT 1),

@@ -26,8 +26,7 @@ type Store struct{ db *pg.DB }
 // New makes a Store.
 func New(db *pg.DB) *Store { return &Store{db} }
 
-// Admin reads data of all clients for operators. Its statements return JSON in the form of the operator API, so each member is named only
-// once in SQL and once in Go.
+// Admin reads data of all clients for operators. Its statements return JSON in the form of the operator API.
 type Admin struct{ store *Store }
 
 // Admin returns the reads for operators.

@@ -28,8 +28,8 @@ const (
 	Flushers           = 2
 	slowFlushThreshold = 25 * time.Millisecond
 
-	// After a lock timeout in a batch, the lock timeout is the statement timeout divided by LockedRowFraction. The time limit of a flush
-	// then allows about 80 more locked rows.
+	// LockedRowFraction shortens the lock timeout of a batch after its first lock timeout: it becomes statement timeout / LockedRowFraction.
+	// The flush then has time for about 80 more locked rows.
 	LockedRowFraction = 100
 )
 
@@ -49,14 +49,14 @@ var (
 )
 
 // Batcher implements group commit: callers that wait at the same moment share one statement. There is no timer: items queued during a
-// flush go into the next one. A bad item fails alone. Items with the same key go into different flushes, because UPDATE ... FROM changes a
-// row only once.
+// flush go into the next one. A bad item fails alone. Items with the same key go into different flushes, because one UPDATE ... FROM would
+// apply only one of them. FROM changes a row only once.
 //
-// If a caller's context ends before its item was taken, nothing was written and the caller gets an ordinary error. If it ends later, the
-// outcome is unknown and the caller gets errUnknown.
+// If a caller's context ends while its item is queued, nothing is written. The caller gets an ordinary error. If the context ends later,
+// the outcome is unknown and the caller gets errUnknown.
 //
-// Each traced caller has a span for its wait. A flush's spans are children of the first caller's span. The spans of the other callers
-// link to that span.
+// Each traced caller has a span for its wait. A flush's spans are children of the first caller's span. The spans of the other callers link
+// to the first caller's span.
 type Batcher[T, R any] struct {
 	name      string
 	db        *DB
@@ -90,7 +90,7 @@ type Waiter[T, R any] struct {
 	key    string
 	span   trace.Span
 	answer chan Answer[R]
-	Got    Answer[R] // set before `end`, which Begin returned, is called
+	Got    Answer[R] // set before the function that Begin returned is called
 }
 
 // NewBatcher makes a batcher for one operation. DB.Start starts it.
@@ -127,7 +127,7 @@ func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	return value, err
 }
 
-// trouble returns nil for regular answers, such as a stale claim or a refused request.
+// trouble returns only errors that a span should show: not a stale claim or a refused request.
 func trouble(err error) error {
 	if err == nil || errors.Is(err, job.ErrStale) || job.CodeOf(err).Spec().Status < http.StatusInternalServerError {
 		return nil
@@ -177,7 +177,7 @@ func (b *Batcher[T, R]) waiting() (name string, items int) {
 	return b.name, len(b.queue)
 }
 
-// withdraw returns false if a flusher has already taken w.
+// withdraw removes w from the queue. It returns false if w is already in a flush.
 func (b *Batcher[T, R]) withdraw(w *Waiter[T, R]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -225,12 +225,14 @@ func (b *Batcher[T, R]) endQuick() {
 	b.ready.Broadcast()
 }
 
-// take returns nil when the Batcher is closed and empty. Items with a key in flight stay queued.
+// take waits for the next batch. It returns nil once the Batcher is closed and empty. An item stays queued while another item with its key
+// is being flushed.
 func (b *Batcher[T, R]) take() (batch []*Waiter[T, R], end func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
-		// A batch that is not full waits for the flush in flight. Its items and later ones then share one commit.
+		// A batch that is not full waits for the running flush, so that more items share its commit. Its items and later ones then share one
+		// commit.
 		if b.quick == 0 || len(b.queue) >= MaxFlushItems {
 			b.beReady()
 			if batch = b.gather(); len(batch) > 0 {
@@ -290,8 +292,8 @@ func (b *Batcher[T, R]) release(batch []*Waiter[T, R]) {
 	b.ready.Broadcast()
 }
 
-// DoAll is like Do for many items, in any number of flushes. Each answer has its own error. In a shared transaction (see Share), one
-// statement writes all items, and err is its error.
+// DoAll is like Do for many items, which may go into several flushes. Each answer has its own error. In a shared transaction (see Share),
+// one statement writes all items. If it fails, DoAll returns its error.
 func (b *Batcher[T, R]) DoAll(ctx context.Context, items []T) ([]Answer[R], error) {
 	if tx := sharedTxOf(ctx); tx != nil {
 		ctx, cancel := b.db.Bound(ctx)

@@ -30,7 +30,7 @@ func (b *Batcher[T, R]) completeAll(batch []*Waiter[T, R]) {
 	}
 }
 
-// traced returns a new context with the first traced caller's span. It skips callers that have left, because their spans have ended.
+// traced returns a context with the span of the first caller that still waits and is traced.
 func (b *Batcher[T, R]) traced(batch []*Waiter[T, R]) context.Context {
 	ctx := context.Background()
 	var first trace.Span
@@ -49,8 +49,8 @@ func (b *Batcher[T, R]) traced(batch []*Waiter[T, R]) context.Context {
 	return ctx
 }
 
-// complete flushes a batch. If a row makes it fail, complete splits the batch until that row is alone. The first locked row delays the
-// batch by a whole lock timeout. From then on the timeout is short, so that the other items do not wait again after each split.
+// complete flushes a batch. If a row makes it fail, complete splits the batch until that row is alone. After the first locked row, it uses
+// a short lock timeout, because each further split could wait again.
 func (b *Batcher[T, R]) complete(ctx context.Context, batch []*Waiter[T, R], shortLocks bool) {
 	items := Column(batch, func(w *Waiter[T, R]) T { return w.Item })
 	answers, err := b.attempt(ctx, items, shortLocks)

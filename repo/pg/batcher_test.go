@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// These tests use a batcher of strings without a database. An item is its own key and its own result.
+// These tests use a batcher of strings without a database. Each item is also its key and its result.
 
 type flushOfStrings func(items []string) ([]Answer[string], error)
 
@@ -118,7 +118,6 @@ func TestBatcherRefusesWhenFull(t *testing.T) {
 	require.Len(t, b.queue, maxQueued)
 }
 
-// All parts of a batch share one time limit, independent of the callers' limits.
 func TestBatcherBoundsTheTimeOfABatch(t *testing.T) {
 	g, b := gated(t)
 	var mu sync.Mutex

@@ -24,7 +24,7 @@ const (
 	stateUniqueViolation = "23505"
 	StateUndefinedTable  = "42P01"
 
-	// constraintNotErased is the constraint that the trigger function refuse_erased names in its error.
+	// The trigger function refuse_erased reports this constraint when a client was erased.
 	constraintNotErased = "client_not_erased"
 
 	// Classes are the first two characters of a code.
@@ -90,8 +90,8 @@ func translateState(code string, err error, unavailable func(job.Code, string) e
 	return unavailable(job.CodeDBError, "The database refused the operation.")
 }
 
-// isConnectionLoss reports whether the connection broke. The driver returns the socket's error. If it sent nothing, it returns an error of
-// its own.
+// isConnectionLoss reports whether the connection broke. The driver returns the socket's error, or an error that is safe to retry if
+// nothing was sent.
 func isConnectionLoss(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
@@ -116,7 +116,7 @@ func isRowsFault(err error) bool {
 	return errors.As(err, &pg) && (InClass(pg.Code, classData, classIntegrity) || pg.Code == StateLockTimeout)
 }
 
-// ErrErased refuses a row of an erased client.
+// ErrErased is the error of a write for an erased client.
 var ErrErased = job.Errorf(job.CodeClientNotFound, "No client with this id was found.")
 
 // ErrKeyTaken is returned if the idempotency key was already used.

@@ -9,9 +9,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// A client's change is refused if its API key has ended by the time of the commit. The key was checked when the request began, and a
-// request can take as long as its body takes to arrive. Statements that submit, cancel or retry one job check the key themselves. Every
-// other change checks it in the last statement of its transaction.
+// A client's change is refused if its API key was revoked or expired before the commit. The check at the start of the request is not
+// enough, because its body can take long to arrive. Statements that submit, cancel or retry one job check the key themselves. Every other
+// change checks it in the last statement of its transaction.
 
 var errKeyRevoked = job.Errorf(job.CodeKeyDisabled, "The API key was revoked while the request was under way.")
 
@@ -25,9 +25,8 @@ func (d *DB) RequireKey(ctx context.Context, id string) error {
 	return refusalOfKey(QueryFirst(ctx, d, pgx.RowToStructByPos[keyEnd], readKeyEnd, id))
 }
 
-// requireKeyIn returns an error at the end of a transaction if the API key of the context has ended. It locks the key's row: it waits for
-// a change in progress, and later changes wait for this transaction. Statements that change a key lock its client before the key, so there
-// is no deadlock.
+// requireKeyIn is called before a commit. It returns an error if the API key of the context has ended. It locks the key's row, so that the
+// key cannot be revoked before the commit. There is no deadlock, because changes of a key lock the client first, then the key.
 func requireKeyIn(ctx context.Context, tx pgx.Tx) error {
 	id := job.KeyOf(ctx)
 	if id == "" {

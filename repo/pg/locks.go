@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Walk holds the place where a periodic search continues next time.
+// Walk is the position of a periodic search between its runs.
 type Walk[P any] struct {
 	sync.Mutex
 	At P
@@ -63,7 +63,7 @@ func (m *KeyedMutex[K]) Lock(ctx context.Context, key K) (waited bool, unlock fu
 	return waited, func() { release(); leave() }, nil
 }
 
-// Held returns the number of held keys.
+// Held returns the number of keys that callers hold or wait for.
 func (m *KeyedMutex[K]) Held() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 // LastID sorts behind all other ids.
 var LastID = job.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// AfterOf returns id, or LastID if id is zero. A list from new to old continues below it.
+// AfterOf returns id, or LastID if id is zero. Lists from new to old continue with smaller ids.
 func AfterOf(id job.ID) job.ID {
 	if id.IsZero() {
 		return LastID
@@ -26,7 +26,8 @@ const (
 	// maxLooked is how many rows one statement of a list may read to find matching rows.
 	maxLooked = 20_000
 
-	// IDSkew is the largest difference between the time in a job's id, set by the api process, and created_at, set by Postgres.
+	// IDSkew is the largest expected difference between a job's created_at and the time in its id. Different clocks set them: Postgres'
+	// clock and the clock of the api process.
 	IDSkew = 5 * time.Minute
 )
 
@@ -34,7 +35,7 @@ const (
 type Listed[T, P any] struct {
 	Item   T
 	Place  P
-	Last   bool // the statement stopped here because it had read maxLooked rows
+	Last   bool // this is the last of maxLooked rows; there may be more
 	Wanted bool
 }
 
@@ -55,7 +56,7 @@ func OnePage[T, P any](rows []Listed[T, P], limit int) (items []T, next P) {
 	return items, next
 }
 
-// IDRange returns the range of ids for the jobs of q: from <= id < to.
+// IDRange returns a range of ids that contains all jobs of q: from <= id < to. It allows for IDSkew.
 func IDRange(q job.Query) (from, to job.ID) {
 	for i := range to {
 		to[i] = 0xff
@@ -74,15 +75,15 @@ func IDRange(q job.Query) (from, to job.ID) {
 	return from, to
 }
 
-// FirstIDOf returns the smallest version 7 UUID of t's millisecond.
+// FirstIDOf returns an id that sorts before all version 7 UUIDs of t's millisecond.
 func FirstIDOf(t time.Time) (id job.ID) {
 	const most = 1<<48 - 1
 	binary.BigEndian.PutUint64(id[:8], uint64(min(max(t.UnixMilli(), 0), most))<<16)
 	return id
 }
 
-// QueryPage returns a page from a statement that reads limit+1 rows. It drops the additional row. `next` is the id to continue after, zero
-// at the end.
+// QueryPage returns a page from a statement that reads limit+1 rows. It drops the additional row. `next` is the last id of the page, or
+// zero if there are no more rows.
 func QueryPage[T any](
 	ctx context.Context, d *DB, limit int, id func(T) job.ID, scan pgx.RowToFunc[T], sql string, args ...any,
 ) (page []T, next job.ID, err error) {

@@ -1,5 +1,5 @@
 // Package pg holds the shared parts of the store: the pool and its sessions, group commit, transactions, statements, errors and metrics.
-// Of the tables it reads only api_keys, because every change requires a valid key.
+// It reads one table, api_keys, to check the API key before each change.
 package pg
 
 import (
@@ -98,7 +98,8 @@ func Every(ctx context.Context, interval time.Duration, do func()) {
 // MinConns is the smallest allowed size of the pool: enough for all flushers, and some reads.
 const MinConns = 20
 
-// Bound limits a call to slightly more than the statement timeout, so that the server's limit fires first and the connection survives.
+// Bound gives a call slightly more time than the statement timeout. Postgres then cancels the statement first, and the connection
+// survives.
 func (d *DB) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, d.Timeout+d.Timeout/5)
 }

@@ -20,7 +20,7 @@ type probe struct {
 	at     time.Time // of the latest answer
 }
 
-// answers asks Postgres, for at most probeTimeout. Concurrent callers share the result.
+// answers waits at most probeTimeout for Postgres. Concurrent callers share the result.
 func (p *probe) answers() bool {
 	asked := time.Now()
 	p.mu.Lock()

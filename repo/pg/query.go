@@ -35,8 +35,8 @@ func RowsIn[T any](ctx context.Context, db Conn, scan pgx.RowToFunc[T], sql stri
 	return pgx.CollectRows(rows, scan)
 }
 
-// sendTo calls `send` with the pool, or with the shared transaction (see Share). If the context has an API key, a statement that writes
-// runs in its own transaction, which checks the key before the commit.
+// sendTo calls `send` with the pool, or with the shared transaction (see Share). If the context has an API key, a write gets its own
+// transaction. InTx checks the key before the commit.
 func (d *DB) sendTo(ctx context.Context, operation, sql string, send func(context.Context, Conn) error) error {
 	if job.KeyOf(ctx) != "" && sharedTxOf(ctx) == nil && writes(sql) {
 		return d.InTx(ctx, operation, func(ctx context.Context, tx pgx.Tx) error { return send(ctx, tx) })
@@ -122,8 +122,8 @@ func (d *DB) Change(ctx context.Context, operation, sql string, args ...any) (in
 	return int(n), nil
 }
 
-// InTx runs a function in the shared transaction (see Share) or in a new one. Before it commits a new
-// transaction, it requires the API key of the context, like Commit.
+// InTx runs a function in the shared transaction (see Share) or in a new one. Before it commits a new transaction, it checks the API key
+// of the context, like Commit.
 func (d *DB) InTx(ctx context.Context, operation string, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := d.Bound(ctx)
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// setSession sets the limits of every session. A statement ends before its caller stops waiting. The lock timeout is still shorter: a
-// batch with a locked row must have time to be split.
+// setSession sets the limits of every session. The statement timeout is shorter than the caller's timeout (see Bound). The lock timeout is
+// even shorter, so that a batch with a locked row can be split in time.
 func setSession(c *pgconn.Config, cfg Config) {
 	if c.RuntimeParams == nil {
 		c.RuntimeParams = map[string]string{}
@@ -29,8 +29,8 @@ func setSession(c *pgconn.Config, cfg Config) {
 	}
 	// Each session plans a statement once, for any arguments, because planning a large statement costs as much as running it.
 	settings["plan_cache_mode"] = "force_generic_plan"
-	// Every statement finds its rows by an index. A plan cached while tables were small must not scan, sort or hash whole tables after
-	// they have grown. The statements are too short for JIT.
+	// Every statement finds its rows by an index. Without these settings, a plan cached for small tables could scan a whole table later. The
+	// statements are too short for JIT.
 	for _, setting := range []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "jit"} {
 		settings[setting] = "off"
 	}
@@ -71,7 +71,7 @@ func SetOnConnect(c *pgconn.Config, settings map[string]string, statements ...st
 }
 
 // searchOwnFirst puts pg_catalog last in search_path. A test bed's now() and clock_timestamp() then hide the functions of Postgres.
-// Statements that must not follow a move use pg_catalog.
+// Statements that need Postgres' real time name pg_catalog, as in pg_catalog.now().
 const searchOwnFirst = `SELECT set_config('search_path', concat_ws(', ', CASE WHEN 'pg_catalog' = ANY (current_schemas(false))
   THEN (SELECT string_agg(quote_ident(s), ', ' ORDER BY n) FROM unnest(current_schemas(false)) WITH ORDINALITY AS u(s, n)
     WHERE s <> 'pg_catalog')

@@ -10,19 +10,19 @@ import (
 	"sync"
 )
 
-// Each statement is in the folder that sends it, in a .sql file named like the Go file. It begins with a comment: its name, its contract
-// (locks and their order, indexes, what it means if no row is returned, triggers) and its parameters in order. {{x}} stands for the
+// Statements are in .sql files. Each file is next to the Go file of the same name, which sends the statements. The comment above a
+// statement gives its name, its contract (locks, indexes, the meaning of no row) and its parameters in order. {{x}} stands for the
 // fragment or constant x, wherever it is defined.
 //
-// The header "-- name: listByClient of listJobs" makes a variant of listJobs with the same parameters. Comment lines of the form
-// "-- old => new" below the header replace texts in listJobs and in the fragments that it contains.
+// The header "-- name: listByClient of listJobs" makes a variant of listJobs with the same parameters. Lines like "-- old => new" below
+// the header replace `old` by `new` in the variant, also in its fragments.
 
 // section is a statement or a fragment, without comments.
 type section struct {
 	isFragment bool
 	text       string
 	params     []string
-	of         string   // name of the original; "" if this is no variant
+	of         string   // the statement or fragment that this is a variant of, or ""
 	with       []string // pairs of an old and a new text
 }
 
@@ -31,8 +31,8 @@ var (
 	constants = map[string]string{"maxLooked": strconv.Itoa(maxLooked)} // shared with Go code
 )
 
-// Statements registers the statements of a folder, and the constants that they share with its Go code. The returned function `statement`
-// returns the text that is sent: with numbered parameters and without comments.
+// Statements registers the .sql files of a folder. `shared` has constants that the files use as {{name}}. The returned function
+// `statement` returns the text that is sent: with numbered parameters and without comments.
 func Statements(files fs.FS, shared map[string]string) (statement func(name string) string) {
 	paths, err := fs.Glob(files, "*.sql")
 	for _, path := range paths {
@@ -50,7 +50,6 @@ func Statements(files fs.FS, shared map[string]string) (statement func(name stri
 
 var parameter = regexp.MustCompile(`@\w+`)
 
-// register stores the sections of a file.
 func register(content string) {
 	var latest []*section
 	listed := false
@@ -118,7 +117,8 @@ func compose(name string) string {
 	return text
 }
 
-// numbers puts longer names first, because one name may be the prefix of another.
+// numbers returns a Replacer of parameter names by $1, $2 and so on. Longer names come first, because one name may be the prefix of
+// another.
 func numbers(params []string) *strings.Replacer {
 	pairs := make([][]string, len(params))
 	for i, p := range params {

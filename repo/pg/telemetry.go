@@ -76,11 +76,10 @@ func newQueryTracer(p trace.TracerProvider) pgx.QueryTracer {
 		otelpgx.WithQuerySpanNamePrefix(), otelpgx.WithDisableAcquireTracer())
 }
 
-// change matches the first INSERT, UPDATE or DELETE in a statement. The lower-case letter begins a table name, so FOR UPDATE OF does not
-// match.
+// change matches the first INSERT, UPDATE or DELETE in a statement. A lower-case table name must follow, so FOR UPDATE OF does not match.
 var change = regexp.MustCompile(`\b(INSERT|UPDATE|DELETE)(?: INTO| FROM)? [a-z]`)
 
-// Verb names a statement by its effect, because most begin with WITH.
+// Verb returns the statement's main verb, such as UPDATE, even if it begins with WITH.
 func Verb(statement string) string {
 	if strings.HasPrefix(statement, "--") {
 		return "PING" // the driver's check of a connection

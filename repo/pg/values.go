@@ -69,7 +69,7 @@ func EventIDs(n int) []pgtype.UUID {
 	return ids
 }
 
-// Column returns one member of each item as an array argument for unnest.
+// Column collects one value per item, for an array parameter.
 func Column[T, V any](items []T, value func(T) V) []V {
 	values := make([]V, len(items))
 	for i, item := range items {

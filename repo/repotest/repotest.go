@@ -1,7 +1,7 @@
 // Package repotest provides a separate Postgres database for each test: a clone of a template with the newest schema.
 //
-// "make test" starts one server for all packages, see Shared. Otherwise a test binary starts one when the first test asks for a database,
-// and removes it at the end. A package that uses repotest calls Main in its TestMain:
+// "make test" starts one server for all packages, see Shared. Without it, each test binary starts its own on demand and removes it at the
+// end. A package that uses repotest calls Main in its TestMain:
 //
 //	func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 //

@@ -45,7 +45,7 @@ func Insert(t testing.TB, url, table string, n int, given Columns) {
 	t.Helper()
 	all := maps.Clone(plain[table])
 	if table == "deliveries" && given["webhook_id"] != "" {
-		delete(all, "url") // a delivery has only one target
+		delete(all, "url") // a delivery has either a webhook or a URL
 	}
 	maps.Copy(all, given)
 	names := slices.Sorted(maps.Keys(all))
@@ -104,7 +104,7 @@ func Refuse(t testing.TB, url, what string) (accept func()) {
 	}
 }
 
-// idle has a channel for each database of URL. The channel holds at most one unused connection. A new connection would be ten times
+// idle maps each database made by the function URL to a channel with at most one unused connection. A new connection would be ten times
 // slower, because it has cached neither plans nor tables.
 var idle sync.Map
 

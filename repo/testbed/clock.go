@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// moveInterval is how often a process of a test bed checks whether the clock was moved. A move reaches every process after at most
+	// moveInterval is how often a process of a test bed checks whether the clock was moved. A process notices a move after at most
 	// moveInterval and one query.
 	moveInterval = 50 * time.Millisecond
-	// A freeze or slowdown takes effect slowdownDelay after the request. Statements already running still use the faster clock, and must
-	// end before the clocks differ.
+	// A freeze or slowdown takes effect slowdownDelay after the request. The delay lets running statements finish, because they still use
+	// the faster clock.
 	slowdownDelay = 200 * time.Millisecond
 	movesKept     = 10_000
 )
 
-// FollowClockMoves keeps Config.Clock equal to the moved clock in Postgres until ctx ends. While Postgres does not answer, the last answer
-// applies.
+// FollowClockMoves applies moves of the clock in Postgres to Config.Clock, until ctx ends. While Postgres does not answer, the clock
+// continues with the latest known move.
 func (s *Store) FollowClockMoves(ctx context.Context) {
 	pg.Every(ctx, moveInterval, func() { _, _ = s.ReadClockMove(ctx) })
 }
@@ -56,8 +56,8 @@ func (s *Store) ReadClockMove(ctx context.Context) (testbed.ClockState, error) {
 	return m.state(), err
 }
 
-// readClockMove takes the time that Postgres sends as the time of arrival. So this process' clock may be behind Postgres' clock, but never
-// ahead. If this process has waited for a time, it has also come in Postgres.
+// readClockMove assumes that no time passes between Postgres' reading of its clock and the arrival of the answer. So this process' clock
+// may be behind Postgres' clock, but never ahead. A time that is past on this clock is also past in Postgres.
 func (s *Store) readClockMove(ctx context.Context) (clockMove, error) {
 	m, err := pg.QueryOne(ctx, s.db, nil, scanClockMove, statement("readClockMove"))
 	if err == nil {
@@ -66,8 +66,8 @@ func (s *Store) readClockMove(ctx context.Context) (clockMove, error) {
 	return m, err
 }
 
-// MoveClock calls the function `move` with the state of the clock, and moves the clock to the returned state. The caller must call the
-// returned function `follow` after the commit, to apply the move to Config.Clock.
+// MoveClock passes the clock's state to `move`, and sets the clock to the state that `move` returns. After the commit, the caller must
+// call the returned function `follow` to apply the move to Config.Clock.
 func (s *Store) MoveClock(ctx context.Context, move func(testbed.ClockState) (testbed.ClockState, error)) (
 	moved testbed.ClockState, follow func(context.Context) (testbed.ClockState, error), err error,
 ) {
@@ -97,16 +97,16 @@ func (s *Store) MoveClock(ctx context.Context, move func(testbed.ClockState) (te
 	return after.state(), func(ctx context.Context) (testbed.ClockState, error) { return s.correctClock(ctx, before, after) }, nil
 }
 
-// correctClock checks whether a freeze or slowdown was committed too late, because this process or Postgres was delayed. Then statements
-// may have read times that are later than the new clock's. correctClock moves the clock forward to the latest such time, so that it does
-// not go backwards.
+// correctClock checks whether a freeze or slowdown was committed too late, because this process or Postgres was delayed. Statements may
+// then have read times that are ahead of the new clock. correctClock moves the clock forward to these times, so that the clock does not go
+// backwards.
 func (s *Store) correctClock(ctx context.Context, before, after clockMove) (testbed.ClockState, error) {
 	now, err := s.readClockMove(ctx)
 	if err != nil || now.Number != after.Number || !now.server.After(after.Real) || after.Rate >= before.effectiveRate() {
 		return now.state(), err
 	}
 	shown := before.At(now.server)
-	if !shown.After(now.At(now.server)) { // the clock is already further
+	if !shown.After(now.At(now.server)) { // the clock has already passed this time
 		return now.state(), nil
 	}
 	state, _, err := s.MoveClock(ctx, func(c testbed.ClockState) (testbed.ClockState, error) {
@@ -142,8 +142,8 @@ func (m clockMove) effectiveRate() float64 {
 	return m.Rate
 }
 
-// RefuseMovedClock returns an error if the clock of the database was moved and this process does not follow it. Such a process would act
-// at other times than the processes that follow the clock. If Postgres does not answer, it returns no error.
+// RefuseMovedClock returns an error if the clock of the database was moved and this process does not follow it. Such a process would have
+// a different time than the other processes. If Postgres does not answer, it returns no error.
 func (s *Store) RefuseMovedClock(ctx context.Context) error {
 	if s.db.Clock != nil {
 		return nil

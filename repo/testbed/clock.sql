@@ -15,8 +15,8 @@ SELECT number, real_at, service_at, CASE WHEN frozen THEN 0 ELSE rate END FROM t
 LOCK TABLE testbed_clock IN SHARE ROW EXCLUSIVE MODE
 
 -- name: moveClock
--- Stores the next move of the clock, and replaces the functions of the clock accordingly. Cached plans contain the functions' values.
--- Replacing the functions makes Postgres plan again.
+-- Stores the next move of the clock, and replaces the functions of the clock. Cached plans contain the values of these functions, so
+-- Postgres must plan again.
 -- Parameters: @number, @jump, @wait, @old_rate, @rate, @frozen
 SELECT testbed_move(@number, @jump::interval, @wait::interval, @old_rate, @rate, @frozen)
 

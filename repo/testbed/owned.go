@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// afterOwner scans a row that begins with the owner's columns.
+// afterOwner scans the first columns of a row into `owner`, and the other columns like CollectableRow.
 type afterOwner struct {
 	pgx.CollectableRow
 	owner []any
@@ -23,7 +23,7 @@ func (r afterOwner) Scan(to ...any) error {
 	return r.CollectableRow.Scan(slices.Concat(r.owner, to)...)
 }
 
-// OwnedSessions lists sessions of all clients, or of one, the latest first.
+// OwnedSessions lists the sessions of all clients, or of `client` if it is set, the latest first.
 func (s *Store) OwnedSessions(ctx context.Context, client, after job.ID, limit int) ([]testbed.OwnedSession, job.ID, error) {
 	return pg.QueryPage(ctx, s.db, limit, func(n testbed.OwnedSession) job.ID {
 		id, _ := job.ParseID(n.ID)
@@ -48,7 +48,7 @@ func (s *Store) OwnedFaults(ctx context.Context, client job.ID, limit int) ([]te
 	}, statement("ownedFaults"), pg.UUID(client), limit)
 }
 
-// NextDue returns when the next job or run of a schedule is due, or nil if there is none.
+// NextDue returns the next time at which a job or a schedule is due, or nil if there is none.
 func (s *Store) NextDue(ctx context.Context) (*time.Time, error) {
 	return pg.QueryValue[*time.Time](ctx, s.db, statement("nextDue"), job.PausedUntil)
 }

@@ -23,8 +23,8 @@ type recording struct {
 	real   func(time.Time) time.Time
 }
 
-// Recorded returns a session's exchanges, and the jobs, batches, bulk operations, delivery attempts and keys that belong to them. All
-// times are of the machine's clock, not of the test bed's moved clock, because clients wait in real time.
+// Recorded returns a session's exchanges, jobs, batches, bulk operations, delivery attempts and keys. All times are real times, even if
+// the test bed's clock was moved, because clients wait in real time.
 func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) (verdict.Record, error) {
 	r := verdict.Record{Session: n, Expiries: map[string]time.Time{}, Groups: map[string]time.Time{}}
 	moves, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[clock.Setting], statement("clockMoves"))
@@ -41,7 +41,7 @@ func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) 
 	}
 	from := pg.FirstIDOf(since.Add(-pg.IDSkew))
 	labelled := pgtype.UUID{}
-	if n.Label != "" { // created_at is set by Postgres and may be up to IDSkew before the session's start
+	if n.Label != "" { // Postgres sets created_at of jobs, and its clock may be up to IDSkew behind
 		labelled, since = uuidOf(n.ID), since.Add(-pg.IDSkew)
 	}
 	rec.args = []any{pg.UUID(client), labelled, pg.UUID(from), since, until, verdict.MaxExchanges}
@@ -70,7 +70,7 @@ func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) 
 	return r, err
 }
 
-// runs also notes in `groups` when the batches ended.
+// runs returns the jobs of the session, and stores the end times of batches in `groups`.
 func (r *recording) runs(ctx context.Context, groups map[string]time.Time) ([]verdict.Run, error) {
 	return pg.Query(ctx, r.db, func(row pgx.CollectableRow) (run verdict.Run, err error) {
 		var id, batch job.ID
@@ -90,7 +90,7 @@ func (r *recording) runs(ctx context.Context, groups map[string]time.Time) ([]ve
 	}, statement("sessionJobs"), r.args...)
 }
 
-// bulks adds the bulk operations that changed or skipped the jobs, and when they ended.
+// bulks adds each bulk operation to the jobs that it changed or skipped, and stores its end time.
 func (r *recording) bulks(ctx context.Context, from job.ID, record *verdict.Record) error {
 	runs := map[job.ID]*verdict.Run{}
 	for i := range record.Runs {

@@ -24,8 +24,8 @@ func scanSession(row pgx.CollectableRow) (s verdict.Session, err error) {
 	return s, err
 }
 
-// StartSession begins a session of a client. It returns false if the client has an open session with the label, or too many open sessions.
-// If it begins one, it also removes the oldest ended sessions, so that about `keep` remain.
+// StartSession begins a session of a client. It returns false if an open session has the label, or if the client has `keep` open sessions.
+// It also removes the oldest ended sessions, so that about `keep` remain.
 func (s *Store) StartSession(ctx context.Context, client job.ID, n verdict.Session, keep int) (began verdict.Session, ok bool, err error) {
 	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		began, ok, err = pg.First(pg.RowsIn(ctx, tx, scanSession, statement("startSession"),
@@ -43,8 +43,8 @@ func forget(ctx context.Context, tx pgx.Tx, client job.ID, keep int) error {
 	return err
 }
 
-// EnterSession finds the open session of a client with a label. It notes that the request belongs to this session, unless `request` is "".
-// It returns the zero id if there is no such session. `unlabelled` reports whether the session without a label is open.
+// EnterSession finds the open session of a client with a label, or returns the zero id. If `request` is set, EnterSession records that the
+// request belongs to this session. `unlabelled` reports whether the client's session without a label is open.
 func (s *Store) EnterSession(ctx context.Context, client job.ID, label, request string) (session job.ID, unlabelled bool, err error) {
 	_, err = pg.QueryAs(ctx, s.db, "testbed", func(row pgx.CollectableRow) (struct{}, error) {
 		return struct{}{}, pg.ScanRow(row, &session, &unlabelled)
@@ -52,8 +52,8 @@ func (s *Store) EnterSession(ctx context.Context, client job.ID, label, request 
 	return session, unlabelled, err
 }
 
-// OpenLabelled opens a client's session with a label as a copy of the open session without a label, including its rules. It does nothing
-// if no session without a label is open, the label is in use, or the limit is reached.
+// OpenLabelled opens a session with a label as a copy of the client's open session without a label, including its rules. It does nothing
+// if the client has no open session without a label, the label is in use, or `keep` sessions are open.
 func (s *Store) OpenLabelled(ctx context.Context, client, id job.ID, label string, keep int) error {
 	return s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, statement("openLabelled"), pg.UUID(client), pg.UUID(id), label, keep)
@@ -64,15 +64,15 @@ func (s *Store) OpenLabelled(ctx context.Context, client, id job.ID, label strin
 	})
 }
 
-// EndSession ends a session of a client and removes the rules of its profile. It returns false if the session does not exist, and only
-// returns a session that has already ended. Ending the session without a label also ends all labelled sessions.
+// EndSession ends a session of a client and removes the rules of its profile. It returns false if the session does not exist. A session
+// that has already ended is returned unchanged. Ending the session without a label also ends all labelled sessions.
 func (s *Store) EndSession(ctx context.Context, client, id job.ID) (ended verdict.Session, ok bool, err error) {
 	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		ended, ok, err = pg.First(pg.RowsIn(ctx, tx, scanSession, statement("endSession"), pg.UUID(client), pg.UUID(id)))
 		if err != nil || !ok {
 			return err
 		}
-		if ended.Label == "" { // a second statement, because labelled sessions may have begun while the first one waited
+		if ended.Label == "" { // a separate statement sees labelled sessions that began while endSession waited
 			if _, err := tx.Exec(ctx, statement("endLabelled"), pg.UUID(client)); err != nil {
 				return err
 			}
@@ -96,7 +96,7 @@ func (s *Store) Sessions(ctx context.Context, client job.ID, label *string) ([]v
 	return pg.Query(ctx, s.db, scanSession, statement("listSessions"), pg.UUID(client), pgtype.UUID{}, label, verdict.MaxSessions)
 }
 
-// Record records a request in its open session. It returns false if there is none.
+// Record stores an exchange in an open session. It returns false if the session is not open.
 func (s *Store) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exchange) (bool, error) {
 	text, err := json.Marshal(x)
 	if err != nil {
@@ -111,8 +111,8 @@ func (s *Store) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exch
 	return n > 0, err
 }
 
-// OpenStreams counts a session's event streams that have no recorded end. For the session without a label, it also counts the streams of
-// the labelled sessions.
+// OpenStreams counts event streams of a session without a recorded end. For the session without a label, it also counts the streams of the
+// labelled sessions.
 func (s *Store) OpenStreams(ctx context.Context, client job.ID, n verdict.Session) (int, error) {
 	return pg.QueryValue[int](ctx, s.db, statement("openStreams"), pg.UUID(client), uuidOf(n.ID), n.Label == "")
 }

@@ -68,7 +68,7 @@ func (s *Store) ReplaceFaults(ctx context.Context, scope testbed.Scope, seed int
 	})
 }
 
-// RemoveFaults removes all rules of a client's session, or only the one with the id. It returns the number of removed rules.
+// RemoveFaults removes the rule with the id, or all rules of the session if the id is zero. It returns the number of removed rules.
 func (s *Store) RemoveFaults(ctx context.Context, scope testbed.Scope, id job.ID) (int, error) {
 	return s.db.Change(ctx, "testbed", statement("removeFaults"), pg.UUID(scope.Client), pg.UUID(scope.Session), pg.UUID(id))
 }
@@ -78,16 +78,16 @@ func (s *Store) Faults(ctx context.Context, scope testbed.Scope) ([]fault.Counte
 	return pg.Query(ctx, s.db, scanFault, statement("listFaults"), pg.UUID(scope.Client), pg.UUID(scope.Session))
 }
 
-// CountFaults adds 1 to the counter of each rule that matches the request. It returns these rules in order. The requests of one client
-// take turns here. They lock the same rows, so each would hold a connection while it waits in the database.
+// CountFaults adds 1 to the counter of each rule that matches the request. It returns these rules in order. Concurrent calls for one
+// client wait for each other in this process. Otherwise each would wait in Postgres for the same rows and occupy a connection.
 func (s *Store) CountFaults(ctx context.Context, scope testbed.Scope, operation, subject string) ([]fault.Counted, error) {
-	session := pgtype.UUID{Bytes: scope.Session, Valid: true} // not NULL: the zero id selects the rules without a session
+	session := pgtype.UUID{Bytes: scope.Session, Valid: true} // the session without a label; NULL would mean the session of the request
 	_, rules, err := s.countFaults(ctx, scope.Client, session, "", operation, subject)
 	return rules, err
 }
 
 // CountDelivery counts a delivery attempt like CountFaults counts a request. It also returns the session of the request that created the
-// job or batch. Rules with "same" apply per job.
+// job or batch. A rule with "same": true is bound to one job.
 func (s *Store) CountDelivery(ctx context.Context, p *job.ClaimedDelivery) (testbed.Scope, []fault.Counted, error) {
 	request := p.RequestID
 	if b := p.Occurrence.Batch; b != nil {
@@ -113,7 +113,7 @@ func (s *Store) countFaults(
 	return scope, rules, err
 }
 
-// FaultApplied counts that a rule returned by CountFaults took effect. It returns false if the rule must not apply any more: it was
+// FaultApplied counts one application of a rule that CountFaults returned. It returns false if the rule must not apply any more: it was
 // removed, used up, or bound to another subject.
 func (s *Store) FaultApplied(ctx context.Context, scope testbed.Scope, c fault.Counted) (bool, error) {
 	_, unlock, err := s.counting.Lock(ctx, scope.Client)

@@ -1,5 +1,5 @@
 -- name: expireResult
--- Makes the result of a client's job expire now, found by primary key. An expired result does not change.
+-- Makes the result of a client's job expire now, found by primary key. Does not change an earlier expiry.
 -- Parameters: @job, @client
 UPDATE results SET expires_at = least(expires_at, clock_timestamp()) FROM jobs
 WHERE results.job_id = @job AND jobs.job_id = @job AND jobs.client_id = @client
@@ -11,7 +11,7 @@ DELETE FROM testbed_faults WHERE client_id = @client
   AND session_id = coalesce(@session::uuid, '00000000-0000-0000-0000-000000000000') AND (@rule::uuid IS NULL OR rule_id = @rule)
 
 -- name: insertFaults
--- Stores the rules of a client's session. The transaction has removed the old ones and holds the lock of lockFaults.
+-- Stores the rules of a client's session. The transaction must first run lockFaults and removeFaults.
 -- Parameters: @client, @session, @seed, @rules, @ids
 INSERT INTO testbed_faults (client_id, session_id, position, rule_id, operation, from_at, until_at, nth, rule, seed)
 SELECT @client, coalesce(@session::uuid, '00000000-0000-0000-0000-000000000000'), position, id, rule->'match'->>'operation',
@@ -32,9 +32,9 @@ SELECT {{faultColumns}} FROM testbed_faults WHERE client_id = @client
   AND session_id = coalesce(@session::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY position
 
 -- name: countFaults
--- Adds 1 to each rule that matches a request or delivery attempt and may still apply. Returns these rules in order. Concurrent requests
--- get different numbers. Finds the rules using the primary key, and locks them in that order. If @session is null, it uses the session of
--- the request, found by primary key. Leaves out rules that are bound to another subject. No row: there is no such rule.
+-- Adds 1 to `seen` of each rule that matches a request or delivery attempt, unless the rule can no longer apply. Returns these rules in
+-- order. Concurrent requests get different values of `seen`. Locks the rules in the order of the primary key. If @session is null, uses
+-- the session of the request, found by primary key. Leaves out rules that are bound to another subject. No row: no rule matches.
 -- Parameters: @client, @session, @request, @operation, @subject
 WITH about AS MATERIALIZED (
   SELECT client_id, session_id, position FROM testbed_faults
@@ -52,9 +52,9 @@ WITH about AS MATERIALIZED (
 SELECT {{faultColumns}}, session_id FROM counted AS testbed_faults ORDER BY position
 
 -- name: applyFault
--- Adds 1 to the rule's applications, and binds a rule with "same" to the subject. Finds the rule by primary key. No row: it was removed or
--- replaced meanwhile, it is bound to another subject, or its window has ended. The window ends after @most applications, but not before
--- @lasting has passed. With @most = 0 it never ends.
+-- Adds 1 to `applied`. A rule with "same": true is then bound to @subject. Finds the rule by primary key. A rule can apply @most times,
+-- and also until @lasting after its first application. With @most = 0 there is no limit. No row: the rule is gone, bound to another
+-- subject, or at its limit.
 -- Parameters: @client, @session, @position, @rule, @subject, @most, @lasting
 UPDATE testbed_faults SET applied = applied + 1, first_at = coalesce(first_at, clock_timestamp()),
   subject = CASE rule->'match'->>'same' WHEN 'true' THEN @subject END
@@ -64,8 +64,8 @@ WHERE client_id = @client AND session_id = coalesce(@session::uuid, '00000000-00
   AND (@most = 0 OR applied < @most OR first_at > clock_timestamp() - @lasting::interval)
 
 -- name: startSession
--- Begins a session of a client. No row: the client has an open session with the label, or @most open sessions. If another transaction
--- begins a session with this label, the statement waits for its end, at the index testbed_sessions_open.
+-- Begins a session of a client. No row: the client has an open session with the label, or @most open sessions. Waits if another
+-- transaction begins a session with this label, at the index testbed_sessions_open.
 -- Parameters: @session, @client, @label, @profile, @seed, @rules, @most
 INSERT INTO testbed_sessions (session_id, client_id, label, profile, seed, rules, created_at)
 SELECT @session, @client, @label, @profile, @seed, @rules, clock_timestamp()
@@ -74,8 +74,8 @@ ON CONFLICT (client_id, label) WHERE ended_at IS NULL DO NOTHING
 RETURNING {{sessionColumns}}
 
 -- name: enterSession
--- Finds the open session of a client with a label by testbed_sessions_open. Notes that @request belongs to it, unless @request is null.
--- Waits for an erasure of the session. Always returns whether the session without a label is open.
+-- Finds the open session of a client with a label by testbed_sessions_open. Records that @request belongs to it, unless @request is null.
+-- Waits for an erasure of the session. Always returns a row: the session's id or null, and whether the session without a label is open.
 -- Parameters: @client, @label, @request
 WITH own AS MATERIALIZED (
   SELECT client_id, session_id FROM testbed_sessions WHERE client_id = @client AND label = @label AND ended_at IS NULL FOR KEY SHARE
@@ -89,9 +89,9 @@ SELECT own.session_id, EXISTS (SELECT FROM testbed_sessions WHERE client_id = @c
 FROM (SELECT) one LEFT JOIN own ON true
 
 -- name: openLabelled
--- Opens a session with a label as a copy of the client's open session without a label, with its rules and new counts. Locks the session
--- without a label, so that it cannot end at the same time. No row: that session is not open, one with the label is open, or the limit is
--- reached.
+-- Copies the client's open session without a label, with its rules. The counts of the copied rules start at 0. Locks the session without a
+-- label, so that it cannot end at the same time. No row: the session without a label is not open, the label is in use, or @most sessions
+-- are open.
 -- Parameters: @client, @session, @label, @most
 WITH main AS MATERIALIZED (
   SELECT profile, seed, rules FROM testbed_sessions WHERE client_id = @client AND label = '' AND ended_at IS NULL FOR SHARE
@@ -109,8 +109,8 @@ WITH main AS MATERIALIZED (
 SELECT session_id FROM opened
 
 -- name: forgetSessions
--- Removes the oldest ended sessions of a client, with their records. At most @keep sessions remain, open ones included, with at most
--- @all_bytes of records. Also removes the requests of sessions older than all that remain. Finds all using the primary key and
+-- Removes the oldest ended sessions of a client, with their records. Keeps all open sessions, and the latest ended ones up to @keep
+-- sessions and @all_bytes of records. Also removes requests of sessions older than the oldest remaining session. Uses primary keys and
 -- testbed_requests_session.
 -- Parameters: @client, @keep, @most_bytes, @all_bytes
 WITH ranked AS MATERIALIZED (
@@ -140,7 +140,7 @@ UPDATE testbed_sessions SET ended_at = greatest(clock_timestamp(), created_at)
 WHERE client_id = @client AND ended_at IS NULL AND label <> ''
 
 -- name: removeEndedFaults
--- Removes rules of the client's ended sessions, using the primary key. With @own, also removes the rules without a session.
+-- Removes rules of the client's ended sessions, using the primary key. With @own, also removes the rules of the session without a label.
 -- Parameters: @client, @own
 DELETE FROM testbed_faults WHERE client_id = @client AND session_id <> ALL (ARRAY(SELECT session_id FROM testbed_sessions
   WHERE client_id = @client AND ended_at IS NULL)) AND (@own OR session_id <> '00000000-0000-0000-0000-000000000000')
@@ -153,9 +153,9 @@ SELECT {{sessionColumns}} FROM testbed_sessions WHERE client_id = @client AND (@
 ORDER BY session_id DESC LIMIT @limit
 
 -- name: recordExchange
--- Records a request in an open session of a client, found by testbed_sessions_latest. If @session is null, it is the open session without
--- a label, found by testbed_sessions_open. Locks the session, so each request gets its own number. Beyond @most requests or @most_bytes,
--- it only counts the request. No row: there is no such session, or it has ended.
+-- Records a request in an open session of a client, found by testbed_sessions_latest. If @session is null, uses the client's open session
+-- without a label, found by testbed_sessions_open. Locks the session, so each request gets its own number. Beyond @most requests or
+-- @most_bytes, it only counts the request. No row: there is no such session, or it has ended.
 -- Parameters: @client, @session, @exchange, @most, @most_bytes
 WITH open AS (
   UPDATE testbed_sessions SET exchanges = exchanges + 1, bytes = bytes + octet_length(@exchange::text)
@@ -175,8 +175,8 @@ SELECT number, exchange FROM testbed_exchanges WHERE client_id = @client AND ses
 ORDER BY client_id, session_id, number LIMIT @limit
 
 -- name: openStreams
--- Counts a session's event streams without a recorded end. With @all, adds the streams of the client's open sessions. Uses the primary key
--- and testbed_sessions_open. Locks nothing. The LIKE skips most rows before their JSON is parsed.
+-- Counts a session's event streams without a recorded end. With @all, also counts the streams of all open sessions of the client. Uses the
+-- primary key and testbed_sessions_open. Locks nothing. The LIKE skips most rows before their JSON is parsed.
 -- Parameters: @client, @session, @all
 SELECT count(*) FILTER (WHERE exchange -> 'stream' ->> 'open' = 'true')
   - count(*) FILTER (WHERE exchange -> 'stream' ->> 'events' IS NOT NULL AND exchange -> 'stream' ->> 'open' IS NULL)
@@ -185,8 +185,8 @@ FROM testbed_exchanges WHERE client_id = @client AND session_id = ANY (@session:
   AND exchange::text LIKE '%"stream":{%'
 
 -- fragment: jobsOfSession
--- The jobs that a client created in a session with a label or, if @session is null, in the session without a label. Reads jobs_client from
--- @first on; no such job has a smaller id. Finds the session of each job's request by primary key.
+-- The jobs that a client created in a session. If @session is null, the jobs of the session without a label. Reads jobs_client from
+-- @first, the smallest id that a job of the session can have. Finds the session of each job's request by primary key.
 FROM jobs WHERE client_id = @client AND job_id >= @first AND created_at >= @since
   AND (@until::timestamptz IS NULL OR created_at <= @until)
   AND (SELECT r.session_id FROM testbed_requests r WHERE r.client_id = @client AND r.request_id = jobs.request_id)
@@ -194,15 +194,15 @@ FROM jobs WHERE client_id = @client AND job_id >= @first AND created_at >= @sinc
 ORDER BY client_id, job_id LIMIT @limit
 
 -- name: sessionJobs
--- Returns the jobs of a session, each with its batch and the end of the batch, found by primary key. Locks nothing.
+-- Returns the jobs of a session, each with its batch and the end of the batch. Finds batches by primary key. Locks nothing.
 -- Parameters: @client, @session, @first, @since, @until, @limit
 SELECT job_id, state, finished_at, failure_retryable, batch_id, (SELECT completed_at FROM batches b WHERE b.batch_id = jobs.batch_id)
 {{jobsOfSession}}
 
 -- name: sessionBulks
--- Returns the jobs that a client's bulk operations from @first on have changed or skipped, with the end of each operation. Walks
--- bulk_operations_client, and the primary key of the items. Leaves out jobs that a bulk retry has queued again, because they end later
--- than the operation. Locks nothing.
+-- Returns the jobs that a client's bulk operations changed or skipped, and the end of each operation. Reads the operations from @first on.
+-- Walks bulk_operations_client, and the primary key of the items. Leaves out jobs that a bulk retry has queued again, because they do not
+-- end with the operation. Locks nothing.
 -- Parameters: @client, @first, @limit
 SELECT b.bulk_id, b.finished_at, i.job_id
 FROM (SELECT bulk_id, finished_at, action FROM bulk_operations WHERE client_id = @client AND bulk_id >= @first) b
@@ -211,7 +211,7 @@ WHERE i.result <> 'PENDING' AND NOT (b.action = 'retry' AND i.result = 'SUCCEEDE
 LIMIT @limit
 
 -- name: sessionKeys
--- Returns the expiring keys of a client, along api_keys_client. Locks nothing.
+-- Returns the client's API keys that have an expiry, by the index api_keys_client. Locks nothing.
 -- Parameters: @client
 SELECT key_id, expires_at FROM api_keys WHERE client_id = @client AND expires_at IS NOT NULL
 
