@@ -11,7 +11,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// label enters the session, and opens it if necessary.
 func (f *fixture) label(name, request string) testbed.Scope {
 	require.NoError(f.t, f.store.OpenLabelled(f.ctx(), f.client, newID(), name, verdict.MaxSessions))
 	session, _ := must2(f.store.EnterSession(f.ctx(), f.client, name, request))(f.t)
@@ -23,8 +22,6 @@ func (f *fixture) openSessions() int {
 	return f.count("testbed_sessions WHERE ended_at IS NULL")
 }
 
-// Concurrent requests open only one session for a label, as a copy of the session without a label. The rules of the copy have separate
-// counts, and end with it.
 func TestLabelledSessions(t *testing.T) {
 	f := setup(t)
 	own := of(f.client)
@@ -105,8 +102,6 @@ func TestJobsAreOfTheSessionOfTheirRequest(t *testing.T) {
 	}
 }
 
-// The number of open sessions is limited. The oldest ended sessions are removed with their records. The jobs of the other sessions can
-// still be found.
 func TestLabelledSessionsAreBounded(t *testing.T) {
 	f := setup(t)
 	const keep = 3

@@ -68,7 +68,6 @@ func TestFaultsAreCounted(t *testing.T) {
 	require.Equal(t, 1, f.count("testbed_faults"))
 }
 
-// While many requests of one client are counted, others still find a connection.
 func TestCountingTakesOneConnectionOfAClient(t *testing.T) {
 	f := setup(t, patient)
 	f.rules(fault.Effect{Delay: 5}, fault.Match{})
@@ -85,7 +84,6 @@ func TestCountingTakesOneConnectionOfAClient(t *testing.T) {
 	require.EqualValues(t, 2*f.store.MaxConnections(), must(f.store.Faults(f.ctx(), of(f.client)))(t)[0].Seen)
 }
 
-// A request does not update rules that can no longer apply, or that do not match it.
 func TestRulesThatCannotApplyAreNotCounted(t *testing.T) {
 	f := setup(t)
 	past, future := fault.Time(time.Now().Add(-time.Hour)), fault.Time(time.Now().Add(time.Hour))
@@ -97,8 +95,7 @@ func TestRulesThatCannotApplyAreNotCounted(t *testing.T) {
 	require.Equal(t, []int64{2, 1, 0, 0, 0}, seen)
 }
 
-// A rule with "same" applies only to the first request that it affected and to repetitions of that request, even if the first requests are
-// concurrent.
+// A rule with "same" applies to one request and its repetitions.
 func TestRulesStayWithTheirSubject(t *testing.T) {
 	f := setup(t, patient)
 	f.rules(unavailable, fault.Match{Nth: 2, Times: 3, Same: true}, fault.Match{Nth: 1, Times: 3})
@@ -177,7 +174,6 @@ func sessionID(s verdict.Session) job.ID {
 	return id
 }
 
-// A stream counts as open from the record of its start to the record of its end, with or without events.
 func TestOpenStreamsAreCounted(t *testing.T) {
 	f := setup(t)
 	n, _ := must2(f.store.StartSession(f.ctx(), f.client, newSession(), verdict.MaxSessions))(t)
@@ -199,8 +195,6 @@ func newSession() verdict.Session {
 	return verdict.Session{ID: newID().String(), Profile: fault.FlakyNetwork, Seed: 7, Rules: []string{"backoff"}}
 }
 
-// If a client begins several sessions at once, only one succeeds. Concurrent requests are each recorded once. Other clients are not
-// affected.
 func TestSessionsRecord(t *testing.T) {
 	f := setup(t)
 	other := newID()
@@ -262,7 +256,6 @@ func TestSessionsAreBounded(t *testing.T) {
 	require.Equal(t, 2, n.Recorded)
 }
 
-// Jobs that do not wait for a time do not count.
 func TestNextDue(t *testing.T) {
 	f := setup(t)
 	require.Nil(t, must(f.store.NextDue(f.ctx()))(t))

@@ -28,8 +28,8 @@ var outcomes = map[job.State]job.Outcome{
 	job.Succeeded: job.OutcomeSuccess, job.Failed: job.OutcomeFailed, job.Canceled: job.OutcomeCanceled,
 }
 
-// force creates a job in a state without using the store. The job is due and at attempt 1 of 4. The fixture's worker holds ASSIGNED and
-// RUNNING jobs, with fence 1.
+// force creates a job in a state without using the store. The job is due and at attempt 1 of 4. A job in ASSIGNED or RUNNING belongs to
+// the fixture's worker with fence 1.
 func (f *fixture) force(s job.State) job.ID {
 	id := newID()
 	f.exec(`INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, outcome, max_attempts, auto_retry, event_seq, fence,
@@ -66,7 +66,7 @@ func operations(f *fixture) map[string]func(id job.ID) error {
 	}
 }
 
-// tryAll tries each operation on a job in each state. `later` is the time from the job's creation to its last update.
+// tryAll tries each operation on a job in each state. The job's updated_at is moved ahead by `later`.
 func (f *fixture) tryAll(later string, check func(what string, from job.State, id job.ID, operation func(id job.ID) error)) {
 	for _, from := range job.States {
 		for name, operation := range operations(f) {
@@ -104,7 +104,7 @@ func TestTransitionsAreThoseOfTheTable(t *testing.T) {
 	require.Empty(t, cmp.Diff(transitions, caused))
 }
 
-// If Postgres' clock is set back, the times in the log stand still. They do not go backwards.
+// While Postgres' clock is behind the last event, new events get the time of that event.
 func TestTimeOfEventsNeverRunsBackwards(t *testing.T) {
 	f := setup(t)
 	steps := 0
@@ -153,7 +153,7 @@ func requireBroken(t *testing.T, constraint string, err error) {
 
 type brokenRow struct {
 	constraint, sql string
-	of              job.State // "" for other tables
+	of              job.State // state of the job that the statement changes; "" if it needs no job
 }
 
 func brokenRows() (rows []brokenRow) {

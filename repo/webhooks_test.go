@@ -104,7 +104,7 @@ func TestRotatedSecretStaysValid(t *testing.T) {
 		FROM webhooks`))
 }
 
-// The lock of the table makes the transactions of ten processes overlap.
+// A lock on the table delays ten transactions, so that they overlap.
 func TestWebhooksAreLimited(t *testing.T) {
 	f := setup(t)
 	f.exec(`INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at)
@@ -159,7 +159,7 @@ func (f *fixture) proven(url string) job.ID {
 
 func (f *fixture) provenURLs() []string { return must(f.store.ProvenURLs(f.ctx(), f.client))(f.t) }
 
-// A proof is for one URL. The proof counts while the webhook has that URL and is enabled.
+// A proof is valid only for one URL, and only while the webhook is enabled.
 func TestProofsOfWebhooks(t *testing.T) {
 	f := setup(t)
 	plain := f.subscribe("*")

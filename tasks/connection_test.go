@@ -117,7 +117,7 @@ func TestUnixSocketWithPassword(t *testing.T) {
 	require.ErrorContains(t, wrong.Ping(t.Context()), "WRONGPASS")
 }
 
-// The second server has only the slot of the job queue.
+// The second node serves only the slot of the job queue.
 func startCluster(t *testing.T) (url string, first *redisconn.Redis, second *stack.Redis) {
 	t.Helper()
 	settings := map[string]string{"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}
@@ -145,7 +145,7 @@ func TestCluster(t *testing.T) {
 	require.Len(t, masters, 2)
 	require.Equal(t, []string{"1", "1"}, []string{masters[0].AppendOnly, masters[1].AppendOnly})
 
-	// If a cluster has lost the server of a queue, the queue is not ready, even if the other servers respond.
+	// A queue is not ready if the node with its slot is down, even if the other nodes respond.
 	r := redistest.Connect(t, url)
 	jobs, webhooks := queue.New(r, queue.Config{}), queue.New(r, queue.Config{})
 	redistest.Eventually(t, func() bool { return jobs.Ready(t.Context(), redisconn.Jobs) == nil })
@@ -170,7 +170,7 @@ func TestTLS(t *testing.T) {
 	require.ErrorContains(t, strict.Ping(t.Context()), "certificate")
 }
 
-// asynq waits without a limit for the answer to its first SUBSCRIBE. Workers stop nevertheless.
+// asynq waits without a limit for the answer to its first SUBSCRIBE.
 func TestWorkersStopWhileASubscriptionHangs(t *testing.T) {
 	t.Parallel()
 	subscribed := make(chan struct{}, 100)

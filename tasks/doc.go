@@ -6,6 +6,5 @@
 //   - notify: events, progress and cancel signals by pub/sub
 //   - ratelimit: counts requests for the rate limit
 //
-// The packages do not depend on Postgres or HTTP. Only the handler of the dashboard exposes types of asynq or Redis. This package itself
-// has tests that use all of the packages, with every kind of Redis.
+// The packages do not depend on Postgres or HTTP. This package contains only tests that use the subpackages together.
 package tasks

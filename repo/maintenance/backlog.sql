@@ -44,5 +44,5 @@ FROM
     FROM (SELECT disabled_reason FROM webhooks WHERE deleted_at IS NULL ORDER BY client_id, webhook_id LIMIT @limit) w) hooks
 
 -- name: liveWorkers
--- Counts workers with a valid lease. There are few workers. Locks nothing.
+-- Counts workers with a valid lease. Locks nothing.
 SELECT count(*)::int FROM workers WHERE state = 'ALIVE' AND expires_at > pg_catalog.clock_timestamp()

@@ -32,7 +32,7 @@ type Config struct {
 	DelayedTaskCheckInterval time.Duration
 	// ShutdownTimeout is how long Stop waits for handlers before it puts their tasks back. Default 35 s, longer than a job's grace period.
 	ShutdownTimeout time.Duration
-	// Clock is Postgres' clock, by which tasks become due; nil means the machine's clock.
+	// Clock decides when tasks are due. It should follow Postgres' clock; nil means the machine's clock.
 	Clock *clock.Clock
 }
 
@@ -44,13 +44,13 @@ func (c *Config) setDefaults() {
 }
 
 const (
-	// timeouts is how many times longer the Redis timeout of a consumer is than the timeout of other clients. If a fetch timed out too
-	// early, asynq would count its task as active, but no worker would handle it.
-	timeouts  = 5
-	quietWait = time.Second
+	// A consumer's Redis timeout is timeoutFactor times the timeout of other clients. If a fetch timed out, asynq might have marked a task
+	// as active that no worker handles.
+	timeoutFactor = 5
+	quietWait     = time.Second
 	// cutAfter is how long Stop waits after ShutdownTimeout before it closes the connections.
 	cutAfter = 2 * time.Second
-	// longestWait limits the wait of an early task. While a clock is frozen, the task would have to wait without end.
+	// longestWait limits the wait of an early task. With a frozen clock the wait would be infinite.
 	longestWait = 365 * 24 * time.Hour
 )
 
@@ -68,7 +68,7 @@ type Consumer struct {
 	values     context.Context
 
 	start, halt sync.Once
-	stopping    chan struct{} // closed by Stop, to end pauses after errors
+	stopping    chan struct{} // closed by Stop; ends waits after errors
 	stopped     chan struct{}
 
 	mu       sync.Mutex
@@ -98,11 +98,11 @@ func (c *Consumer) Start(ctx context.Context) (err error) {
 }
 
 func (c *Consumer) connect() {
-	o := c.redis.ClientOptions(timeouts*c.redis.Timeout, 16)
+	o := c.redis.ClientOptions(timeoutFactor*c.redis.Timeout, 16)
 	var connections context.Context
 	connections, c.cut = context.WithCancel(context.Background())
 	o.Dialer = c.redis.DialUntil(connections)
-	o.MaxRetries = 1 // one retry, because asynq does not repeat its "retry" and "archive" commands
+	o.MaxRetries = 1 // one retry, because asynq does not repeat a failed command that stores a task's result
 	c.client = c.redis.NewClient(o)
 	c.client.AddHook(pacer{redis: c.redis, stop: c.stopping})
 	if c.canceled != nil {
@@ -131,7 +131,7 @@ func (c *Consumer) serve() error {
 	return nil
 }
 
-// n is how often the task has failed.
+// `n` is the number of earlier failures of the task.
 func retryDelay(n int, err error, _ *asynq.Task) time.Duration {
 	var early *job.TaskEarly
 	var failed *job.TaskFailed
@@ -157,7 +157,7 @@ func (archived) Is(target error) bool { return target == asynq.SkipRetry }
 
 func (a archived) Unwrap() error { return a.error }
 
-// handler archives unreadable tasks, so that the dashboard shows them.
+// handler parses a task and calls `handle`. It archives unreadable tasks.
 func handler[T any](
 	r *redisconn.Redis, taskType string, results *prometheus.CounterVec, parse func([]byte) (T, error), handle func(context.Context, T) error,
 ) asynq.HandlerFunc {
@@ -193,8 +193,7 @@ func resultOf(err error) (string, error) {
 	return redisconn.ResultFailed, err
 }
 
-// Hold pauses or resumes fetching. Running handlers continue. Call it after Start. A stopped asynq server cannot resume, so Hold starts
-// another server.
+// Hold pauses fetching if `on` is true, otherwise it resumes fetching. Running handlers continue. Call it after Start.
 func (c *Consumer) Hold(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -234,9 +233,9 @@ func (c *Consumer) Quiet() {
 	_ = redisconn.WaitFor(ctx, c.quieting.Wait)
 }
 
-// Stop stops fetching, waits up to ShutdownTimeout for the handlers, and puts the tasks of handlers that still run back into the queue.
-// Stop does not cancel handlers. If ctx ends first, Stop returns and continues in the background. Stop may be called again, before Start,
-// and while Redis hangs.
+// Stop stops fetching and waits up to ShutdownTimeout for handlers. Tasks of handlers that still run go back into the queue. Stop does not
+// cancel handlers. If ctx ends, Stop returns early, and stopping continues in the background. Stop may be called twice, before Start, or
+// while Redis hangs.
 func (c *Consumer) Stop(ctx context.Context) error {
 	c.Quiet()
 	c.halt.Do(func() {

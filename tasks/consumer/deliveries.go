@@ -8,10 +8,9 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// NewDeliveries makes a consumer of delivery tasks. The consumer passes each task to `handle`, which returns the same errors as in
-// NewJobs. If a failed attempt will be repeated, `handle` returns a job.TaskFailed with the wait. The context of `handle` ends when Redis
-// has been down for half a minute, or after five minutes. The task is then handled again, perhaps by another process; the handler need not
-// stop.
+// NewDeliveries makes a consumer of delivery tasks. It passes each task to `handle`, which returns errors as described at NewJobs. If a
+// failed attempt will be repeated, `handle` returns a job.TaskFailed with the wait. The context of `handle` ends after five minutes, or if
+// Redis is down for half a minute. Then the task is handled again, perhaps by another process. `handle` may continue meanwhile.
 func NewDeliveries(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, t job.DeliveryTask) error) *Consumer {
 	return newConsumer(r, cfg, redisconn.Webhooks,
 		handler(r, queue.DeliveryTask, r.Metrics.DeliveriesHandled, queue.ParseDelivery, handle))

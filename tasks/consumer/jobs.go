@@ -18,15 +18,15 @@ import (
 // NewJobs makes a consumer of job tasks. The consumer passes each task to `handle`, and the id of each canceled job to `canceled`, which
 // must return quickly.
 //
-// `handle` returns nil once the task is done; asynq then forgets it. For a failed attempt, an early task or a stale task, it returns the
-// error that package job has for it. Any other error means that the infrastructure failed; the task is run again after 1 to 10 seconds.
-// The context of `handle` ends when Redis has been down for half a minute or queue.Config.MaxTaskTime is over. asynq then gives the task
-// to another consumer while `handle` still runs; `handle` need not stop. If the task has a parent span, the context has a child span. The
-// TraceParent of the task is empty: it is only in the context.
+// `handle` returns nil once the task is done; asynq then forgets it. For a failed, early or stale task, it returns job.TaskFailed,
+// job.TaskEarly or job.ErrTaskStale. Any other error means that the infrastructure failed; the task is run again after 1 to 10 seconds.
+// The context of `handle` ends after queue.Config.MaxTaskTime, or if Redis is down for half a minute. asynq then gives the task to another
+// consumer. `handle` may continue meanwhile. If the task has a parent span, the context has a child span. The task's TraceParent is empty,
+// because the context has the span.
 func NewJobs(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, t job.Task) error, canceled func(job.ID)) *Consumer {
 	onTime := func(ctx context.Context, t job.Task) error {
-		// asynq stores whole seconds. A task that is more than a second early was run manually. It is handled, because the database knows when
-		// the job is due.
+		// asynq stores whole seconds. A task that is more than a second early was started by hand. It runs now, because the database knows
+		// when the job is due.
 		if left := t.RunAt.Sub(cfg.Clock.Now()); left > 0 && left < time.Second {
 			return &job.TaskEarly{Wait: cfg.Clock.Wait(left)}
 		}
@@ -37,7 +37,7 @@ func NewJobs(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, t 
 	return c
 }
 
-// traced makes a span only if the task's header names a parent span that this process records.
+// traced gives `handle` a context with a span, if the task's header names a recorded parent.
 func traced(tracer trace.Tracer, handle asynq.HandlerFunc) asynq.HandlerFunc {
 	if tracer == nil {
 		return handle

@@ -101,7 +101,6 @@ func TestRetryDelay(t *testing.T) {
 	require.Equal(t, longestWait, retryDelay(0, &job.TaskEarly{Wait: 1<<63 - 1}, nil), "the clock is frozen")
 }
 
-// asynq keeps and counts tasks by their result, and the dashboard shows this.
 // Promise: patterns Dead Letter
 func TestWorkersTellHowATaskEnded(t *testing.T) {
 	t.Parallel()
@@ -150,15 +149,15 @@ func TestWorkersTellHowATaskEnded(t *testing.T) {
 	}
 }
 
-// asynq stores whole seconds and delivers tasks up to a second early. The handler gets such a task only when it is due, but gets a task
-// that was run manually long before that.
+// asynq stores whole seconds and delivers tasks up to a second early. The handler gets an early task when it is due. A task that was run
+// manually is handled at once.
 func TestWorkersHoldEarlyTasksBack(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
 	due, came := map[job.ID]time.Time{}, make(chan job.ID, 10)
 	startWorkers(t, r, Config{DelayedTaskCheckInterval: 10 * time.Millisecond}, func(_ context.Context, task job.Task) error {
 		if left := time.Until(task.RunAt); left > 0 && left < time.Second {
-			return errors.New("too early") // the id then never comes, and the test fails
+			return errors.New("too early") // the test fails, because the id is never received
 		}
 		came <- task.JobID
 		return nil
@@ -178,7 +177,6 @@ func TestWorkersHoldEarlyTasksBack(t *testing.T) {
 	require.Zero(t, testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultFailed)), "no task came too early")
 }
 
-// startHeld starts a consumer and a task that ends with `release`.
 func startHeld(t *testing.T, r *redisconn.Redis, cfg Config) (w *Consumer, task job.Task, release func()) {
 	t.Helper()
 	task = redistest.Task()
@@ -197,7 +195,6 @@ func startHeld(t *testing.T, r *redisconn.Redis, cfg Config) (w *Consumer, task 
 	return w, task, release
 }
 
-// Hold stops fetching but not the handlers.
 func TestWorkersHold(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)

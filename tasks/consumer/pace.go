@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// A failed command of a consumer takes at least pacePause.
+// pacePause is the shortest time that a failed command of a consumer takes.
 const pacePause = 200 * time.Millisecond
 
 // pacer is a go-redis hook for consumers. asynq fetches again immediately after a failure. Without a pause it would spin until Redis works
@@ -25,7 +25,7 @@ func (p pacer) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (p pacer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if errors.Is(ctx.Err(), context.Canceled) { // asynq reuses its canceled context to record a task's result again
+		if errors.Is(ctx.Err(), context.Canceled) { // asynq uses its canceled context again to store a task's result
 			ctx = context.WithoutCancel(ctx)
 		}
 		err := next(ctx, cmd)

@@ -81,7 +81,7 @@ func TestWorkersSurviveRedis(t *testing.T) {
 	requireWorks(t, r, &c)
 }
 
-// requirePaced checks that asynq's loops do not spin while Redis fails. There are fewer than ten loops.
+// requirePaced checks that asynq's loops do not spin while Redis fails.
 func requirePaced(t *testing.T, r *redisconn.Redis) {
 	t.Helper()
 	failures := func() float64 { return testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("work")) }

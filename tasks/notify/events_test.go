@@ -20,7 +20,7 @@ type hearing struct {
 	resumed chan job.ID
 }
 
-// hear waits until the receiver gets the notifications of the clients.
+// hear starts a receiver and waits until it receives for all these clients.
 func hear(t *testing.T, r *redisconn.Redis, clients ...job.ID) *hearing {
 	t.Helper()
 	h := &hearing{NewEvents(r), make(chan job.Notification, 100_000), make(chan job.ID, 100_000)}
@@ -107,7 +107,6 @@ func TestEventsSkipGarbage(t *testing.T) {
 	require.Equal(t, 2., notificationsOf(r, redisconn.ResultReceived))
 }
 
-// After an outage of Redis, a receiver also gets the notifications of clients that it began to watch meanwhile.
 func TestEventsAfterTrouble(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)

@@ -28,7 +28,7 @@ func end(attempt int) job.Notification {
 	return job.Notification{ClientID: anna, JobID: first, Attempt: attempt, Ended: true}
 }
 
-// merged returns updates as text, such as "1:2/1@50+": client 1, job 2, attempt 1, 50 %, an event. "!" is the end of the attempt.
+// merged shows updates as text: "1:2/1@50+" means client 1, job 2, attempt 1, 50 % and an event. "!" is the end of the attempt.
 func merged(ns []job.Notification) string {
 	var words []string
 	for _, u := range merge(ns) {
@@ -109,7 +109,6 @@ func TestProgress(t *testing.T) {
 	redistest.Eventually(t, func() bool { return p.Progress(ctx, first, 2) == nil && r.Client.Exists(ctx, key).Val() == 0 })
 }
 
-// If Redis is down or hangs, only the first reader waits, and only briefly.
 func TestProgressWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)

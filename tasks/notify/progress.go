@@ -13,7 +13,8 @@ import (
 
 const (
 	progressWait = 100 * time.Millisecond
-	// After an attempt ends, its progress is kept for progressRest. A reader may have read the job before.
+	// progressRest is how long the progress of an ended attempt is kept. A reader that read the job before the end can still read its
+	// progress.
 	progressRest = 10 * time.Second
 )
 
@@ -34,7 +35,7 @@ func (p *Publisher) keepProgress(ctx context.Context, pipe redis.Pipeliner, u *u
 }
 
 // Progress reads the progress of a running job's attempt. It returns nil if the progress is unknown or Redis does not respond quickly.
-// While Redis is known to be down, it does not try.
+// While the circuit breaker is open, Progress returns nil at once.
 func (p *Publisher) Progress(ctx context.Context, id job.ID, attempt int) *job.Progress {
 	if ctx.Err() != nil || !p.reading.Allow() {
 		return nil

@@ -62,19 +62,19 @@ func (p *Publisher) Stop(ctx context.Context) error {
 	return p.signals.Stop(ctx)
 }
 
-// Publish notifies watchers of the client's jobs and stores the job's progress in Redis until the attempt has ended. It does not block: if
-// the buffer is full or Redis is down, the notification is dropped and counted. Notifications of a job arrive in order. Notifications that
-// are sent together are merged: only the latest progress is sent.
+// Publish notifies the processes that watch the client, and stores the job's progress in Redis until the attempt has ended. It does not
+// block: if the buffer is full or Redis is down, the notification is dropped and counted. Notifications of a job arrive in order.
+// Notifications that are sent together are merged: only the latest progress is sent.
 //
-// n.Progress must not be changed afterwards. The process that publishes an attempt's progress must also publish its end, with Ended and
-// Attempt set.
+// n.Progress must not be changed afterwards. The process that publishes an attempt's progress must also publish the end of the attempt,
+// with Ended and Attempt set.
 func (p *Publisher) Publish(n job.Notification) { p.events.Add(n) }
 
 // SignalCancel signals the cancel of the job to all workers. It is best effort and does not block.
 func (p *Publisher) SignalCancel(id job.ID) { p.signals.Add(id) }
 
-// update combines the notifications of a job. A message to the watchers of a client has one line per update. The job's key in Redis has
-// the latest line with progress.
+// update combines the notifications of a job. A message to the watchers of a client has one line per update. The job's key in Redis stores
+// the latest update that has progress.
 type update struct {
 	client   job.ID
 	Job      job.ID        `json:"job,omitzero"`
@@ -90,8 +90,7 @@ func isPlausible(p *job.Progress) bool {
 		time.Time(p.UpdatedAt).Year() <= 9999
 }
 
-// merge combines the notifications of each job into one update. It takes the latest progress, because callers of Publish never send a
-// lower one.
+// merge combines the notifications of each job into one update. The latest progress wins, because progress never decreases.
 func merge(ns []job.Notification) (updates []*update) {
 	of := make(map[[2]job.ID]*update, len(ns))
 	for _, n := range ns {
@@ -111,7 +110,7 @@ func merge(ns []job.Notification) (updates []*update) {
 }
 
 // sendEvents stores progress and sends messages in one round trip. Progress is stored first, so that receivers of a message can read it.
-// Only errors of messages are returned: a Redis that is out of memory still delivers messages.
+// Errors of storing progress are not returned, because a Redis that is out of memory still delivers messages.
 func (p *Publisher) sendEvents(ctx context.Context, ns []job.Notification) error {
 	pipe, messages := p.redis.Client.Pipeline(), map[job.ID][][]byte{}
 	for _, u := range merge(ns) {
@@ -124,7 +123,7 @@ func (p *Publisher) sendEvents(ctx context.Context, ns []job.Notification) error
 	}
 	kept := pipe.Len()
 	for client, lines := range messages {
-		// SetFirstKeyPos sends all messages of a client to the same cluster node, so they stay in order.
+		// SetFirstKeyPos routes all messages of a client to one cluster node, which keeps their order.
 		pipe.Publish(ctx, eventChannel(client), bytes.Join(lines, []byte("\n"))).SetFirstKeyPos(1)
 	}
 	commands, _ := pipe.Exec(ctx)

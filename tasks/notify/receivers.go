@@ -27,8 +27,9 @@ type Events struct{ *Subscriber }
 // NewEvents makes a receiver that receives nothing until Start.
 func NewEvents(r *redisconn.Redis) *Events { return &Events{newSubscriber(r, r.Client, r.Log)} }
 
-// Start starts receiving; see Subscriber.begin. It calls `received` with each notification of watched clients; Ended is never set. It
-// calls `resumed` when receiving for a client begins: after Watch, and after each reconnection. Earlier notifications may be lost.
+// Start starts receiving; see Subscriber.begin. It calls `received` with each notification of watched clients. The member Ended is not
+// transmitted. Start calls `resumed` for a client when its subscription begins, and again after each reconnection. Earlier notifications
+// may be lost.
 func (e *Events) Start(received func(job.Notification), resumed func(client job.ID)) {
 	e.begin(func(channel, message string) {
 		for line := range strings.SplitSeq(message, "\n") {
@@ -55,7 +56,7 @@ func (e *Events) receive(client job.ID, line string, received func(job.Notificat
 	}
 }
 
-// Watch starts receiving the client's notifications. Start's `resumed` is called when that has happened.
+// Watch starts receiving the client's notifications. `resumed` (see Start) is called when the subscription has begun.
 func (e *Events) Watch(client job.ID) { e.want(eventChannel(client), true) }
 
 // Unwatch stops receiving the client's notifications.

@@ -19,11 +19,11 @@ import (
 type SenderConfig[T any] struct {
 	Buffer int // more items are dropped
 	Batch  int
-	// Send sends the items, which it must not retain, and counts the results.
+	// Send sends the items and counts the results. It must not retain the slice.
 	Send func(ctx context.Context, items []T) error
-	// Circuit skips items while Send is known to fail.
+	// While Circuit is open, items are skipped without a call of Send.
 	Circuit *redisconn.Circuit
-	// Pause is the wait after a Send if less than a full batch is buffered.
+	// Pause is the wait after a Send, unless a full batch is buffered.
 	Pause time.Duration
 	// Results counts dropped and skipped items; may be nil.
 	Results *prometheus.CounterVec
@@ -68,7 +68,7 @@ func (s *Sender[T]) Start() {
 }
 
 // Stop sends the buffered items and ends. If ctx ends first, it drops the rest and returns ctx's error; items that are being sent may
-// still arrive. Stop may be called again, and before Start.
+// still arrive. Stop may be called twice, or before Start.
 func (s *Sender[T]) Stop(ctx context.Context) error {
 	s.start.Do(func() {}) // a later Start does nothing
 	s.halt.Do(func() {

@@ -52,9 +52,9 @@ func newSubscriber(r *redisconn.Redis, client redis.UniversalClient, log *slog.L
 
 // begin starts receiving messages. It does not wait for Redis, and retries until Stop. A second call, or a call after Stop, does nothing.
 //
-// begin calls `received` with each message of a wanted channel. It calls `subscribed` each time the subscription of a channel takes
-// effect, also after a reconnection. Earlier messages may be lost. One goroutine makes all calls. While a call blocks, nothing is
-// received, and Redis closes the connection if too many messages queue up. The functions must not call Stop.
+// begin calls `received` with each message of a wanted channel. It calls `subscribed` for a channel when its subscription begins, and
+// again after each reconnection. Earlier messages may be lost. One goroutine calls both functions. They must return quickly: while they
+// run, nothing is received, and Redis closes the connection if too many messages queue up. The functions must not call Stop.
 func (s *Subscriber) begin(received func(channel, message string), subscribed func(channel string)) {
 	s.start.Do(func() {
 		s.received, s.subscribed = received, subscribed
@@ -62,8 +62,8 @@ func (s *Subscriber) begin(received func(channel, message string), subscribed fu
 	})
 }
 
-// Stop stops receiving, and waits for that until ctx ends. No function is called afterwards. While Redis hangs, Stop takes up to the
-// client's timeout. Stop may be called again and before Start, and must be called before Redis.Close.
+// Stop stops receiving and waits until no function runs, or until ctx ends. While Redis hangs, this takes up to the client's timeout. Call
+// Stop before Redis.Close. A second call, or a call before Start, is allowed.
 func (s *Subscriber) Stop(ctx context.Context) error {
 	s.start.Do(func() {}) // a later Start does nothing
 	s.cancel()
@@ -73,7 +73,7 @@ func (s *Subscriber) Stop(ctx context.Context) error {
 // Connected reports whether Redis responds on the subscriber's connection. It returns false before the first response.
 func (s *Subscriber) Connected() bool { return s.connected.Load() }
 
-// want sets whether to receive the channel. It never blocks; the change takes effect soon. Messages of unwanted channels are dropped.
+// want subscribes to a channel or unsubscribes from it, in the background. Messages of unwanted channels are dropped.
 func (s *Subscriber) want(channel string, wanted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,8 +171,8 @@ func (s *Subscriber) subscribe(ctx context.Context, pubsub *redis.PubSub) error 
 	}
 }
 
-// reconcile sends changed subscriptions to Redis. A channel that was removed and re-added is sent too, so that `subscribed` is called for
-// it.
+// reconcile sends changed subscriptions to Redis. A channel that was removed and added again is subscribed again, so that `subscribed` is
+// called.
 func (s *Subscriber) reconcile(ctx context.Context, pubsub *redis.PubSub) error {
 	var wanted, unwanted []string
 	s.mu.Lock()

@@ -11,9 +11,9 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// DashboardHandler serves asynqmon, the queue dashboard, below rootPath (such as "/asynqmon"). It is read-only, because its buttons
-// would only change Redis and not the jobs in Postgres. The page needs no other host. Headers that the listener adds keep browsers from
-// contacting other hosts, and from showing the page in a frame.
+// DashboardHandler serves asynqmon, the queue dashboard, below rootPath (such as "/asynqmon"). The dashboard is read-only, because its
+// buttons would change only Redis, not the jobs in Postgres. The page needs no other host. The server's security headers forbid other
+// hosts and frames.
 func DashboardHandler(r *redisconn.Redis, rootPath string) http.Handler {
 	dashboard := asynqmon.New(asynqmon.Options{RootPath: rootPath, RedisConnOpt: r, ReadOnly: true})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

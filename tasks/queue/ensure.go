@@ -16,23 +16,24 @@ import (
 
 const (
 	listPage = 1000 // tasks
-	maxPages = 5    // pages read by one call; the rest of a longer list is unknown
-	// maxAgain is how many extra tasks, with other ids, one job may get.
+	maxPages = 5    // pages that one call reads; the rest of a longer list stays unread
+	// A job can get up to maxAgain extra tasks, each with a new id, if earlier tasks are lost.
 	maxAgain = 8
-	// stuckPending is how long asynq may show a task as pending although it is missing from the pending list. stuckActive is how long a
-	// task may be active while its job is not claimed. asynq itself notices a killed worker only after a minute or two.
+	// stuckPending is how long asynq may show a task as pending although it is missing from the pending list. stuckActive is how long a task
+	// may be active before its job is claimed. After that, its worker counts as dead. asynq itself notices a killed worker only after a
+	// minute or two.
 	stuckPending = 2 * time.Second
 	stuckActive  = 10 * time.Second
-	// Ensure does not run a waiting task that will run within soonEnough. If the task's endpoint was busy, the limit is busyEnough.
+	// Ensure leaves a waiting task alone if it will run within soonEnough. For a delivery to a busy endpoint, the limit is busyEnough.
 	soonEnough = 3 * time.Second
 	busyEnough = 35 * time.Second
 	// sightingsKept is how long Ensure remembers that it saw a task in a suspicious state.
 	sightingsKept = time.Minute
 )
 
-// Ensure makes sure that each of the due, unclaimed jobs has a task that will run. It returns the number of jobs for which it created a
-// task or made a task run. For a job that is not due yet, it only creates a missing task. After an error, some jobs may have their task
-// already; the call can be repeated.
+// Ensure makes sure that each of the due, unclaimed jobs has a task that will run. It returns how many tasks it created or moved to the
+// pending list. For a job that is not due yet, it only creates a missing task. After an error, some jobs may have their task already; the
+// call can be repeated.
 func (q *Queue) Ensure(ctx context.Context, ts []job.Task) (made int, err error) {
 	return q.ensure(ctx, redisconn.Jobs, hintsOf(ts, jobHint))
 }
@@ -83,7 +84,7 @@ func (l *look) page(ctx context.Context) error {
 			return err
 		}
 	case err != nil && strings.Contains(err.Error(), "WRONGTYPE"):
-		tasks = nil // one damaged task spoils its page; ensureOne looks up the page's tasks one by one
+		tasks = nil // asynq cannot read a page with a damaged task; ensureOne looks up its tasks one by one
 	case err != nil:
 		return err
 	}
@@ -95,7 +96,7 @@ func (l *look) page(ctx context.Context) error {
 	return nil
 }
 
-// isListed also returns true if the task may be in the unread rest of the list.
+// isListed returns true if the task is, or may be, in the pending list.
 func (l *look) isListed(ctx context.Context, h hint) (bool, error) {
 	for !l.listed[h.id] && !l.ended && l.pages < maxPages {
 		if err := l.page(ctx); err != nil {
@@ -135,7 +136,7 @@ const (
 	taken                // the task's worker seems to be gone, and no other worker can take it
 )
 
-// ensureOne creates a task, unless an existing one will run. If an id is taken by a lost task, it uses the next id.
+// ensureOne creates a task, unless an existing one will run. If a lost task occupies the id, it uses the next id.
 func (l *look) ensureOne(ctx context.Context, h hint, notDue bool) (bool, error) {
 	for n, tries := 0, 0; n <= maxAgain && tries <= 2*maxAgain; tries++ {
 		err := l.queue.put(ctx, h, n)
@@ -191,7 +192,7 @@ func (l *look) judge(ctx context.Context, h hint, id string) (finding, error) {
 	return freed, l.queue.discard(ctx, l.name, id)
 }
 
-// sightings records since when tasks have been in a state that should not last.
+// sightings remembers when tasks were first seen in a suspicious state.
 type sightings struct {
 	mu sync.Mutex
 	of map[string]sighting

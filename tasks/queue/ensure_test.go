@@ -15,7 +15,6 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// `wait` is how long a scheduled task waits.
 func move(t testing.TB, r *redisconn.Redis, queue, name, state string, wait time.Duration) {
 	t.Helper()
 	ctx, at := t.Context(), redis.Z{Score: float64(time.Now().Add(wait).Unix()), Member: name}
@@ -75,7 +74,7 @@ func TestEnsureByState(t *testing.T) {
 		prepare      func(w world)
 		after        time.Duration
 		first, later int
-		runs         []string // suffixes of the ids of tasks that run afterwards
+		runs         []string // id suffixes of the tasks that run after Ensure
 	}{
 		"missing":            {func(w world) { w.Client.FlushDB(w.Context()) }, stuckActive, 1, 0, []string{""}},
 		"pending":            {func(world) {}, stuckActive, 0, 0, []string{""}},
@@ -134,7 +133,6 @@ func TestEnsureByState(t *testing.T) {
 	}
 }
 
-// Even if each worker dies as soon as it has the task, Ensure creates at most maxAgain repetitions.
 func TestEnsureStopsAtSomeNames(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
@@ -152,7 +150,6 @@ func TestEnsureStopsAtSomeNames(t *testing.T) {
 	require.Equal(t, made, redistest.Info(t, r, redisconn.Jobs).Active)
 }
 
-// Redis is emptied while 3,000 jobs are waiting, which is more than one page of the list.
 func TestEnsureAfterFlush(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
@@ -170,11 +167,11 @@ func TestEnsureAfterFlush(t *testing.T) {
 	require.Equal(t, 1, redistest.Must(q.Ensure(t.Context(), ts))(t), "the lost task is made again")
 	require.NoError(t, r.Client.FlushDB(t.Context()).Err())
 	redistest.Ensure(t, q, ts...)
-	slices.Reverse(want) // asynq takes from the end
+	slices.Reverse(want) // asynq takes tasks from the end of the list
 	require.Equal(t, want, r.Client.LRange(t.Context(), redisconn.QueueKey(redisconn.Jobs, "pending"), 0, -1).Val())
 }
 
-// asynq registers a queue only once per client. After Redis was emptied, asynq's inspector therefore does not find the queue.
+// After Redis was emptied, asynq's Inspector does not find the queue.
 func TestEnsureWhileTheQueueIsUnknown(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
@@ -221,7 +218,6 @@ func TestEnsureDeliveries(t *testing.T) {
 	require.Equal(t, "scheduled", redistest.StateOf(t, r, redisconn.Webhooks, ahead.ID.String()))
 }
 
-// A task that was deferred because its endpoint is busy will run again, so Ensure does not touch it.
 func TestEnsureLeavesBusyDeliveries(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -30,7 +30,7 @@ var (
 	ErrUnread     = errors.New("refuses to be inspected")
 )
 
-// Inspection is the result of Inspect: facts, without a judgement.
+// Inspection is the result of Inspect.
 type Inspection struct {
 	Place   string // the hosts of the address
 	Servers []ServerFacts
@@ -39,7 +39,7 @@ type Inspection struct {
 	Wrong  map[string]string // keys of a type that asynq does not expect, with that type
 }
 
-// ServerFacts are the facts of one server: the only one, the sentinels' master, or a master of a cluster. "" means unknown.
+// ServerFacts describes one Redis server. In a cluster, each master has its own ServerFacts. "" means unknown.
 type ServerFacts struct {
 	Address string
 	Product string // redis or valkey
@@ -49,18 +49,18 @@ type ServerFacts struct {
 	Role    string // master or slave
 
 	AppendOnly      string // aof_enabled: 0 or 1
-	AppendFsync     string // "" also without permission for CONFIG
+	AppendFsync     string // "" if CONFIG is forbidden
 	Policy          string // maxmemory-policy
 	MaxMemory, Used int64  // bytes; MaxMemory 0: no limit
 
 	ClockOffset time.Duration // how far its clock is ahead of this machine's
-	RoundTrip   time.Duration // ClockOffset may be wrong by half of it
+	RoundTrip   time.Duration // the error of ClockOffset is at most half of RoundTrip
 }
 
 const inspectTimeout = 3 * time.Second
 
 // Inspect reads the Redis at the address (see redisconn.Connect) over its own connections, with read-only commands. Its error wraps one of
-// the Err variables of this file, with the message of Redis but never with the password.
+// the Err variables of this file. The error never contains the password.
 func Inspect(ctx context.Context, address string) (Inspection, error) {
 	r, err := redisconn.Connect(address, redisconn.Options{Timeout: inspectTimeout})
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *ServerFacts) readInfo(info string) {
 // clockTries is how often Inspect reads the clock. It uses the fastest response, because that is the most accurate.
 const clockTries = 3
 
-// readClock returns nil if the server refuses TIME, for instance while it is loading.
+// readClock sets ClockOffset and RoundTrip. It returns no error if the server refuses TIME, for instance while it is loading.
 func (s *ServerFacts) readClock(ctx context.Context, c *redis.Client) error {
 	for range clockTries {
 		asked := time.Now()
@@ -151,7 +151,7 @@ func (s *ServerFacts) readClock(ctx context.Context, c *redis.Client) error {
 	return nil
 }
 
-// obstacle wraps an error in one of the Err variables.
+// obstacle returns the Err variable that fits an error, sometimes with details.
 func obstacle(err error) error {
 	var refused redis.Error
 	var network net.Error
@@ -172,7 +172,8 @@ func obstacle(err error) error {
 }
 
 func obstacleOfAnswer(err error) error {
-	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "invalid password", "AUTH", "Client sent AUTH"} { // also after "ERR "
+	// HasErrorPrefix ignores a leading "ERR ".
+	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "invalid password", "AUTH", "Client sent AUTH"} {
 		if redis.HasErrorPrefix(err, prefix) {
 			return ErrLogin
 		}

@@ -62,7 +62,7 @@ func countKeys(queue string) []string {
 	}
 }
 
-// discard removes a task that no worker has, even if asynq cannot remove it because it is unreadable or missing from its list.
+// discard removes a task that no worker is handling, even if asynq itself cannot remove it.
 func (q *Queue) discard(ctx context.Context, queue, id string) error {
 	err := q.redis.Inspector.DeleteTask(queue, id)
 	if err == nil || errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {

@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limits of one round trip. The last entry may exceed maxAppendBytes.
+// Limits of one round trip. A round trip ends with the entry that reaches maxAppendBytes.
 const (
 	maxAppend      = 500
 	maxAppendBytes = 1 << 20
@@ -24,11 +24,11 @@ func (q *Queue) LastOutcome(ctx context.Context, stream string) (last string, er
 	return lastOf(entries), nil
 }
 
-// AppendOutcomes appends the entries to the Redis stream, in order, and trims it to about maxLen entries; 0 disables trimming. An entry
-// has the fields "key", "content-type", "content-language" if its value has texts, and "value". AppendOutcomes returns the id of the entry
-// before the new entries ("" if there is none) and the id of the last new entry. If another process appends in between, `before` is the
-// last entry of that process. After an error, some entries may have been appended. Appending all entries again repeats these entries and
-// keeps the order.
+// AppendOutcomes appends the entries to the Redis stream in order. If maxLen is not 0, it trims the stream to about maxLen entries. An
+// entry has the fields "key", "content-type" and "value", and "content-language" if it is set. `before` is the id of the entry before the
+// new ones, or "". `last` is the id of the last new entry. If another process appends between two round trips, `before` is the last entry
+// of that process. After an error, some entries may have been appended. The caller can then append all entries again: some appear twice,
+// but in order.
 func (q *Queue) AppendOutcomes(
 	ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry,
 ) (before, last string, err error) {

@@ -28,7 +28,7 @@ type hint struct {
 	kind        string // asynq's type
 	id          string
 	payload     []byte
-	at          time.Time // time to run, in the service's time; zero means immediately
+	at          time.Time // when to run, by Postgres' clock; zero: now
 	traceparent string
 	of          job.Task // zero for a delivery
 }
@@ -40,7 +40,7 @@ func (h hint) task() *asynq.Task {
 	return asynq.NewTaskWithHeaders(h.kind, h.payload, map[string]string{TraceHeader: h.traceparent})
 }
 
-// If a task does not run, Ensure creates another one with the id "<id>/1".
+// againMark separates the number of a replacement task: the first replacement of "x" is "x/1".
 const againMark = "/"
 
 func (h hint) name(n int) string {
@@ -50,7 +50,7 @@ func (h hint) name(n int) string {
 	return h.id + againMark + strconv.Itoa(n)
 }
 
-// TaskName returns the asynq id of a job's task: "{job_id}:{attempt}". A third part counts how often the attempt was queued again. asynq
+// TaskName returns the asynq id of a job's task: "{job_id}:{attempt}". If the attempt was queued again, ":{dispatch}" follows. asynq
 // rejects a second task with the same id.
 func TaskName(t job.Task) string {
 	if t.Dispatch > 0 {
@@ -59,8 +59,8 @@ func TaskName(t job.Task) string {
 	return fmt.Sprintf("%s:%d", t.JobID, t.Attempt)
 }
 
-// jobPayload is the payload of a job's task. The first three members identify it. RunAt and Kind are also used; the others are only for
-// display.
+// jobPayload is the payload of a job's task. The first three members identify the task. Handlers also use RunAt and Kind. The other
+// members are only shown in the dashboard.
 type jobPayload struct {
 	Job      job.ID     `json:"job"`
 	Attempt  int        `json:"attempt"`
@@ -78,7 +78,7 @@ func jobHint(t job.Task) hint {
 	}
 }
 
-// ParseTask reads the payload of a job's task: the members that identify it, the time and the kind. Attempts count from 1, dispatches from
+// ParseTask reads job, attempt, dispatch, kind and time from the payload of a job's task. The attempt is at least 1, the dispatch at least
 // 0.
 func ParseTask(payload []byte) (job.Task, error) {
 	var p jobPayload

@@ -1,7 +1,7 @@
 // Package queue puts tasks into the asynq queues and reads their state.
 //
 // A task is a hint: "check job J, attempt N", or "check delivery D". A task may come late, twice, or never. Unsent tasks are counted and
-// dropped. The relay creates them again from Postgres.
+// dropped. The relay creates dropped tasks again from Postgres.
 package queue
 
 import (
@@ -21,13 +21,13 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// MaxRetry is how often asynq runs a task again after its handler returned an error. After the last retry, asynq archives the task, and
-// the relay runs it again.
+// MaxRetry is how often asynq runs a task again after its handler returned an error. After the last retry, asynq archives the task. The
+// relay then starts it again.
 const MaxRetry = 1000
 
 const (
 	enqueueBatch   = 256   // tasks
-	maxBuffered    = 65536 // buffered tasks of jobs, and as many of deliveries
+	maxBuffered    = 65536 // limit of buffered job tasks, and also of buffered delivery tasks
 	deliveryTime   = 5 * time.Minute
 	farAhead       = 365 * 24 * time.Hour
 	defaultTaskFor = time.Hour
@@ -35,10 +35,10 @@ const (
 
 // Config configures a queue. Zero members have defaults.
 type Config struct {
-	// MaxTaskTime is the time after which asynq considers the handler of a job lost, and runs the task again. It must be longer than any
-	// job. Default 1 h. MaxTaskTime is rounded up to whole seconds.
+	// MaxTaskTime is the time after which asynq runs a job's task again, because its handler counts as lost. It must be longer than any job.
+	// Default 1 h. MaxTaskTime is rounded up to whole seconds.
 	MaxTaskTime time.Duration
-	// Clock is Postgres' clock, by which tasks become due; nil means the machine's clock.
+	// Clock decides when tasks are due. It should follow Postgres' clock; nil means the machine's clock.
 	Clock *clock.Clock
 }
 
@@ -88,15 +88,15 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 
 const registration = "registration"
 
-// register makes a queue known to asynq's inspectors. An asynq client registers a queue only once, with its first task. So after Redis was
-// emptied, register uses a new client and a task that it removes immediately.
+// register makes a queue known to asynq's inspectors. An asynq client registers a queue only with the client's first task. So register
+// uses a new client, enqueues a task and removes the task at once.
 func (q *Queue) register(ctx context.Context, name string) error {
 	_, err := asynq.NewClientFromRedisClient(q.redis.Client).EnqueueContext(ctx, asynq.NewTask(registration, nil), asynq.Queue(name),
 		asynq.TaskID(registration), asynq.ProcessIn(farAhead))
 	if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
 		err = q.redis.Inspector.DeleteTask(name, registration)
 	}
-	if errors.Is(err, asynq.ErrTaskNotFound) { // another process did the same
+	if errors.Is(err, asynq.ErrTaskNotFound) { // another process has removed it
 		return nil
 	}
 	return err
@@ -132,7 +132,7 @@ func (q *Queue) Enqueue(t job.Task) { q.jobs.Add(jobHint(t)) }
 // EnqueueDelivery is like Enqueue, for a delivery.
 func (q *Queue) EnqueueDelivery(t job.DeliveryTask) { q.deliveries.Add(deliveryHint(t)) }
 
-// send enqueues one task at a time, to keep the order of the jobs.
+// send enqueues the tasks one after another, so that they keep their order.
 func (q *Queue) send(ctx context.Context, hints []hint, results *prometheus.CounterVec) error {
 	for i, h := range hints {
 		err := q.put(ctx, h, 0)
@@ -149,7 +149,8 @@ func (q *Queue) send(ctx context.Context, hints []hint, results *prometheus.Coun
 	return nil
 }
 
-// put enqueues a task, or its n-th repetition if n is not 0. It returns asynq.ErrTaskIDConflict if a task with the same id exists.
+// put enqueues a task. If n is not 0, the task's id gets the suffix "/n". put returns asynq.ErrTaskIDConflict if a task with the same id
+// exists.
 func (q *Queue) put(ctx context.Context, h hint, n int) (err error) {
 	if q.redis.Tracer != nil && h.traceparent != "" {
 		var end func(error)
@@ -165,8 +166,8 @@ func (q *Queue) put(ctx context.Context, h hint, n int) (err error) {
 	return err
 }
 
-// processAt converts t from the service's time to the machine's time. The result is at most a year in the future, even while a clock is
-// frozen.
+// processAt converts t from the service's time to the machine's time. The result is at most a year ahead, because it would be infinite
+// with a frozen clock.
 func (q *Queue) processAt(t time.Time) time.Time {
 	if t.IsZero() {
 		return t

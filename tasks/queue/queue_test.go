@@ -62,7 +62,7 @@ func TestEnqueue(t *testing.T) {
 	}
 }
 
-// This queue is not started, so nothing empties its buffers. A call that waits for room would never return.
+// The queue is not started, so a call that waited for free buffer space would block forever.
 func TestEnqueueNeverWaits(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
@@ -85,7 +85,6 @@ func TestEnqueueNeverWaits(t *testing.T) {
 	require.Equal(t, 3., counted(r.Metrics.Notifications, redisconn.ResultDropped))
 }
 
-// Tasks are sent in the order of Enqueue, even by Stop, and even after Redis has lost asynq's scripts.
 func TestTasksKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
@@ -110,7 +109,7 @@ func TestTasksKeepTheirOrder(t *testing.T) {
 	for _, task := range ts {
 		want = append(want, TaskName(task))
 	}
-	slices.Reverse(want) // asynq takes from the end
+	slices.Reverse(want) // asynq takes tasks from the end of the list
 	require.Equal(t, want, r.Client.LRange(t.Context(), redisconn.QueueKey(redisconn.Jobs, "pending"), 0, -1).Val())
 	require.Equal(t, len(deliveries), redistest.Info(t, r, redisconn.Webhooks).Pending)
 	require.Equal(t, 50., counted(r.Metrics.Notifications, redisconn.ResultOK))
@@ -123,7 +122,6 @@ func TestTasksKeepTheirOrder(t *testing.T) {
 	redistest.Ensure(t, q, redistest.Task()) // Ensure works after Stop, because Stop ends only the senders
 }
 
-// While Redis hangs or is down, tasks are lost, but the buffers do not fill up. The queue works again afterwards.
 func TestNothingWaitsForRedis(t *testing.T) {
 	t.Parallel()
 	for name, hangs := range map[string]bool{"hangs": true, "down": false} {
@@ -206,7 +204,6 @@ func TestTasksWaitForTheirTime(t *testing.T) {
 	require.True(t, q.processAt(time.Time{}).IsZero(), "at once")
 }
 
-// After Redis was emptied, Watch registers the queues with asynq again. Otherwise the dashboard and the inspector would find none.
 func TestWatchNoticesThatRedisWasEmptied(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
@@ -237,9 +234,9 @@ func TestConditionOfLongAndPausedQueues(t *testing.T) {
 	require.NoError(t, r.Inspector.PauseQueue(redisconn.Jobs))
 	q.look(t.Context(), true)
 	require.Equal(t, Condition{Paused: []string{redisconn.Jobs}, Long: true}, q.Condition())
-	require.Equal(t, "allkeys-lru", evicts("maxmemory:5\r\nmaxmemory_policy:allkeys-lru\r\n"))
-	require.Empty(t, evicts("maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n"))
-	require.Empty(t, evicts("maxmemory:5\r\nmaxmemory_policy:noeviction\r\n"))
+	require.Equal(t, "allkeys-lru", evictionPolicy("maxmemory:5\r\nmaxmemory_policy:allkeys-lru\r\n"))
+	require.Empty(t, evictionPolicy("maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n"))
+	require.Empty(t, evictionPolicy("maxmemory:5\r\nmaxmemory_policy:noeviction\r\n"))
 }
 
 func TestMendRemovesKeysOfAnotherType(t *testing.T) {
@@ -280,7 +277,7 @@ func TestRemove(t *testing.T) {
 	redistest.Ensure(t, q, active)
 	move(t, r, redisconn.Jobs, TaskName(active), "active", time.Minute)
 	require.NoError(t, q.sendRemovals(t.Context(), []removal{{queue: redisconn.Jobs, id: TaskName(late)}}))
-	redistest.Ensure(t, q, scheduled, pending, archived, late) // late is not in the queue yet when Remove is called the first time
+	redistest.Ensure(t, q, scheduled, pending, archived, late) // `late` is added only after the first removal
 	require.NoError(t, r.Inspector.ArchiveTask(redisconn.Jobs, TaskName(archived)))
 	require.Equal(t, 2, redistest.Must(q.EnsureDeliveries(t.Context(), deliveries))(t))
 	for _, task := range []job.Task{active, scheduled, pending, archived} {

@@ -18,7 +18,7 @@ const (
 )
 
 // Ready returns an error unless Redis accepts writes to each queue. In a cluster, the queues may be on different servers. Each call must
-// name the same queues.
+// name the same queues, because the result is cached for a second.
 func (q *Queue) Ready(ctx context.Context, queues ...string) error {
 	q.ready.mu.Lock()
 	defer q.ready.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 const (
 	maxRemovals = 4096 // buffered removals
 	removeBatch = 100
-	// If a task is missing, Remove tries again after removeAgain, because the task may still be in a buffer.
+	// If a task is not in Redis, Remove tries again after removeAgain, because a process may still buffer the task.
 	removeAgain = time.Second
 )
 
@@ -24,8 +24,8 @@ type removal struct {
 	again     bool
 }
 
-// Remove removes the task from the queue, unless a worker has it. It is best effort and does not block. A worker that gets a remaining
-// task drops it as stale.
+// Remove removes the task unless a worker is handling it. It is best effort and does not block. If a task remains, the worker that gets it
+// drops it as stale.
 func (q *Queue) Remove(t job.Task) { q.removals.Add(removal{queue: redisconn.Jobs, id: TaskName(t)}) }
 
 // RemoveDeliveries is like Remove, for the tasks of deliveries.
@@ -57,8 +57,8 @@ func (q *Queue) sendRemovals(ctx context.Context, removals []removal) error {
 	return nil
 }
 
-// remove removes the task and reports whether it was missing. It does not remove a pending task from a long list, because Redis would have
-// to search the list. The worker that gets the task drops it.
+// remove removes the task, and returns true if the task was missing. It leaves a pending task if the list is long, because Redis would
+// search the whole list. The worker that gets the task drops it.
 func (q *Queue) remove(ctx context.Context, r removal) (gone bool, err error) {
 	if q.Condition().Long {
 		if info, err := q.redis.Inspector.GetTaskInfo(r.queue, r.id); err == nil && info.State == asynq.TaskStatePending {

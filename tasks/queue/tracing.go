@@ -17,8 +17,8 @@ import (
 // TraceHeader is the optional header of a task with its parent span, as in W3C Trace Context.
 const TraceHeader = "traceparent"
 
-// MaxTraceparent is twice the length that the current version of W3C Trace Context needs. The length is limited because other programs
-// could write any value to Redis.
+// MaxTraceparent limits the header's length, because other programs can write any value to Redis. It is twice the length in the current
+// version of W3C Trace Context.
 const MaxTraceparent = 110
 
 // trace starts the span of a task, and returns the traceparent for the worker. The function `end` ends the span. The span does not show a

@@ -14,16 +14,16 @@ import (
 
 const (
 	watchInterval = time.Second
-	queuesEvery   = 5 // read queue lengths every fifth time, because asynq needs three round trips for each
+	queuesEvery   = 5 // queue lengths are read at every fifth tick, because asynq needs three round trips per queue
 )
 
-// If more than longQueue tasks are pending, Remove does not search the list.
+// With more than longQueue pending tasks, Remove leaves pending tasks, because Redis would search the whole list.
 const longQueue = 1000
 
 // Condition describes problems of Redis that an operator must fix, and whether many tasks wait.
 type Condition struct {
 	Paused []string // by asynq's tools
-	Evicts string   // maxmemory-policy by which a full Redis evicts keys; "" if it evicts none
+	Evicts string   // the maxmemory-policy if it lets Redis evict keys, otherwise ""
 	Long   bool
 }
 
@@ -49,7 +49,7 @@ func (q *Queue) Watch(ctx context.Context) {
 	}
 }
 
-// If `everything` is set, look also reads the eviction policy and the queue lengths, and checks whether Redis was emptied.
+// look reads the paused queues. With `everything`, it also reads the eviction policy and queue lengths, and registers lost queues.
 func (q *Queue) look(ctx context.Context, everything bool) {
 	paused, err := pausedQueues(ctx, q.redis.Client)
 	if err != nil {
@@ -58,7 +58,7 @@ func (q *Queue) look(ctx context.Context, everything bool) {
 	c := q.Condition()
 	c.Paused = paused
 	if everything {
-		c.Evicts, c.Long = evicts(q.redis.Client.Info(ctx, "memory").Val()), false
+		c.Evicts, c.Long = evictionPolicy(q.redis.Client.Info(ctx, "memory").Val()), false
 		for _, name := range redisconn.Queues {
 			info, err := q.redis.QueueInfo(name)
 			if errors.Is(err, asynq.ErrQueueNotFound) {
@@ -70,8 +70,8 @@ func (q *Queue) look(ctx context.Context, everything bool) {
 	q.condition.Store(&c)
 }
 
-// evicts returns the policy by which Redis evicts keys, "" if it never does or the policy is unknown.
-func evicts(info string) string {
+// evictionPolicy returns Redis' maxmemory-policy, or "" if Redis never evicts keys or the policy is unknown.
+func evictionPolicy(info string) string {
 	policy := infoField(info, "maxmemory_policy")
 	if limit := infoField(info, "maxmemory"); limit == "" || limit == "0" || policy == "noeviction" {
 		return ""

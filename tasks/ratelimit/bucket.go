@@ -46,7 +46,7 @@ const (
 	passed verdict = iota
 	tooFast
 	quotaUsed
-	mustAsk // only Redis knows
+	mustAsk // the bucket cannot decide without asking Redis
 )
 
 // chunk holds tokens from one response of Redis. Each token is for one request.
@@ -57,17 +57,17 @@ type chunk struct {
 	until time.Time // time until which the tokens can be used
 }
 
-// bucket is this process's part of one client's rate limit. It reads no clock. The times that callers pass must not go back.
+// bucket is the state of one client's rate limit in this process. The times passed by callers must never decrease.
 type bucket struct {
 	rates rates
 	began time.Time
-	own   window // requests that passed in this process, which also keeps to the limit by itself
+	own   window // requests that passed in this process; they alone must not exceed the limit
 
 	chunks []chunk // oldest first, none empty
 	held   int
 	unused []chunk
 
-	asked      bool // Redis has responded; the members below are from its latest response
+	asked      bool // Redis has responded; this block is from its latest response
 	available  int  // tokens left for any process
 	believedTo time.Time
 	freeAt     time.Time // time when the next token is free
@@ -75,7 +75,7 @@ type bucket struct {
 
 	day       int64
 	dayEnds   time.Time
-	used      int // tokens of the day that all processes took, used or not, by the latest response
+	used      int // tokens of the day taken by all processes, at usedAt
 	usedAt    time.Time
 	owed      int // requests that passed without a token and are not reported yet
 	owedToday int // the part of `owed` that counts for the day
@@ -106,7 +106,6 @@ func (b *bucket) advance(now time.Time) {
 	b.putBack(ended)
 }
 
-// putBack moves the oldest n chunks to `unused`.
 func (b *bucket) putBack(n int) {
 	for _, c := range b.chunks[:n] {
 		b.held -= c.n
@@ -115,7 +114,6 @@ func (b *bucket) putBack(n int) {
 	b.chunks = b.chunks[:copy(b.chunks, b.chunks[n:])]
 }
 
-// use consumes the oldest n tokens.
 func (b *bucket) use(n int) {
 	b.held -= n
 	ended := 0
@@ -132,11 +130,10 @@ func (b *bucket) use(n int) {
 	}
 }
 
-// part returns a process's share of a limit. Together the processes do not exceed it, except that each has at least 1.
+// part returns a process's share of a limit. It is at least 1, so many processes can together exceed a small limit.
 func part(limit, processes int) int { return max(1, limit/max(1, processes)) }
 
-// take takes n tokens for a request if it may pass; otherwise it takes none. `sharers` is 0 while Redis works. Without Redis, it is the
-// number of processes.
+// take takes n tokens if the request may pass. While Redis is down, `sharers` is the number of processes, otherwise 0.
 func (b *bucket) take(now time.Time, n, sharers int) verdict {
 	b.advance(now)
 	missing := n - b.held
@@ -171,16 +168,16 @@ func (b *bucket) leftToday(sharers int) int {
 	return 0
 }
 
-// busy reports whether this process uses more than a usual chunk in half a second. Such a process asks for tokens early, so that it has
-// enough while Redis answers.
+// busy reports whether this process uses more than rates.chunk tokens in half a second. A busy process asks early, so that its tokens last
+// until Redis responds.
 func (b *bucket) busy(now time.Time) bool { return b.chunk(now) > b.rates.chunk }
 
-// chunk returns how many tokens to hold: what this process uses in half a second, at least a usual chunk and at most maxChunk.
+// chunk returns how many tokens to hold: as many as this process uses in half a second, between rates.chunk and rates.maxChunk.
 func (b *bucket) chunk(now time.Time) int {
 	return max(b.rates.chunk, min(b.own.pace(now.Sub(b.began)), b.rates.maxChunk))
 }
 
-// ready returns the number of held tokens. For a busy process it leaves out the tokens that expire within a quarter of a second.
+// ready returns the number of held tokens. In a busy process, tokens that expire within keepHeld/2 do not count.
 func (b *bucket) ready(now time.Time) int {
 	n := b.held
 	if b.busy(now) {
@@ -193,7 +190,7 @@ func (b *bucket) ready(now time.Time) int {
 	return n
 }
 
-// wants reports whether to request more tokens now, before the last one is used.
+// wants reports whether to request more tokens in advance.
 func (b *bucket) wants(now time.Time) bool {
 	quota := b.rates.perDay == 0 || b.used < b.rates.perDay
 	return quota && b.ready(now) < b.chunk(now)/2 && b.available > 0
@@ -209,7 +206,7 @@ type report struct {
 
 func (r report) empty() bool { return len(r.unused) == 0 && r.owed == 0 && r.owedToday == 0 }
 
-// report also clears the changes.
+// report returns what must be reported to Redis, and resets it.
 func (b *bucket) report(now time.Time) report {
 	b.advance(now)
 	r := report{unused: b.unused, owed: b.owed, owedToday: b.owedToday, counting: min(b.owed, b.own.total), day: b.day}
@@ -217,7 +214,7 @@ func (b *bucket) report(now time.Time) report {
 	return r
 }
 
-// usedChange returns by how much the report changes the day's count.
+// usedChange returns what to add to Redis' count of the day; it can be negative.
 func (r report) usedChange() int {
 	change := r.owedToday
 	for _, c := range r.unused {
@@ -228,7 +225,8 @@ func (r report) usedChange() int {
 	return change
 }
 
-// takeBack restores a report that failed, except unused tokens. Redis may have got them, and returning them twice would be wrong.
+// takeBack adds a failed report to the next one, except the unused tokens. Redis may have received the unused tokens, and must not count
+// them twice.
 func (b *bucket) takeBack(r report) {
 	b.owed += r.owed
 	if r.day == b.day {
@@ -254,7 +252,7 @@ func (b *bucket) receive(now, sent time.Time, a answer) {
 	b.believedTo = now.Add(min(a.free, trust))
 	b.day, b.dayEnds, b.used, b.usedAt = a.day, now.Add(a.dayLeft), a.used, now
 	if a.taken > 0 {
-		// The lifetime begins when the request was sent, so tokens never outlive their count in Redis.
+		// The lifetime of tokens begins at `sent`, so it ends before Redis stops counting them.
 		b.chunks = append(b.chunks, chunk{a.taken, a.slot, a.day, sent.Add(keepHeld)})
 		b.held += a.taken
 		b.advance(now)
@@ -267,8 +265,9 @@ func (b *bucket) idle(now time.Time) bool {
 	return nothing && (b.rates.perDay == 0 || now.Sub(b.usedAt) > time.Minute)
 }
 
-// allowance returns the state of one limit: the limit that refused the request, else the limit with less left. A refused request needs
-// `needs` tokens. For several tokens, RetryAfter is when all tokens are free again, because Redis reports no earlier time.
+// allowance describes one limit: the limit that refused the request, otherwise the limit with fewer tokens left. `needs` is how many
+// tokens a refused request needs. If it is more than 1, RetryAfter is the time until all tokens are free, because Redis reports no other
+// time.
 func (b *bucket) allowance(now time.Time, needs int, v verdict, sharers int) job.Allowance {
 	limit := part(b.rates.perMinute, sharers)
 	have := max(0, limit-b.own.total)

@@ -35,8 +35,7 @@ func TestBucketAloneByDay(t *testing.T) {
 	require.Equal(t, dayOf(noon)+3, func() int64 { b.advance(midnight.Add(50 * time.Hour)); return b.day }())
 }
 
-// A busy process asks for tokens when its remaining tokens last for a quarter of a second, so a response that takes as long delays no
-// request.
+// A busy process asks early enough that a response after a quarter of a second delays no request.
 func TestABusyBucketAsksInTimeForASlowRedis(t *testing.T) {
 	t.Parallel()
 	const each = 5 * time.Millisecond
@@ -56,7 +55,7 @@ func TestABusyBucketAsksInTimeForASlowRedis(t *testing.T) {
 	}
 }
 
-// A token may be used only for keepHeld after it was requested, because Redis stops counting it a minute after that.
+// A token may be used only for keepHeld after the request for it. Otherwise Redis would count it for less than a minute.
 func TestBucketDoesNotUseLateTokens(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(600, 0), noon)
@@ -66,7 +65,6 @@ func TestBucketDoesNotUseLateTokens(t *testing.T) {
 	require.Equal(t, 10, b.report(noon.Add(keepHeld)).unused[0].n)
 }
 
-// Unused tokens of the previous day are not returned to the new day's quota.
 func TestBucketAtMidnight(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(600, 1000), noon)

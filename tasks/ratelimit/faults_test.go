@@ -15,7 +15,6 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// Without Redis, each process applies its share of the limit.
 func TestLimiterWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]struct {
@@ -44,8 +43,8 @@ func TestLimiterWithoutRedis(t *testing.T) {
 			require.Positive(t, refused.RetryAfter)
 			require.LessOrEqual(t, refused.RetryAfter, minute+slotWidth)
 			require.Equal(t, 1., testutil.ToFloat64(r.Metrics.RateLimitAlone))
-			// Three requests to Redis fail: the first one of each process, and a probe. A hanging Redis executes them later. It must not
-			// count requests that are reported again afterwards.
+			// Three requests to Redis fail: the first one of each process, and a probe. A hanging Redis executes them later. Their reports are
+			// sent again later, so the same requests must not count twice.
 			redistest.Eventually(t, func() bool {
 				a.Allow(t.Context(), client)
 				return testutil.ToFloat64(r.Metrics.Grants.WithLabelValues(redisconn.ResultFailed)) >= 3
@@ -65,7 +64,7 @@ func TestLimiterWithoutRedis(t *testing.T) {
 	}
 }
 
-// Later, a hanging Redis executes only commands on existing connections. So the test makes all connections before.
+// openConnections makes connections before Redis hangs, because a hanging Redis later executes commands only from existing connections.
 func openConnections(r *redisconn.Redis, n int) {
 	var blocked sync.WaitGroup
 	for range n {
@@ -108,7 +107,6 @@ func TestLimiterDoesNotWaitForASlowRedis(t *testing.T) {
 	requireShared(t, l)
 }
 
-// A flushed Redis loses its counts, but each process still knows its own requests.
 func TestLimiterAfterAFlush(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -139,7 +137,6 @@ func TestTheClockOfRedisGoesBack(t *testing.T) {
 	require.Equal(t, 60, hammer(t, client, other))
 }
 
-// Returning tokens that Redis has lost or that have expired has no effect.
 func TestReturnOfMissingTokens(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -159,7 +156,6 @@ func TestReturnOfMissingTokens(t *testing.T) {
 	require.Zero(t, hammer(t, client, b))
 }
 
-// Foreign data under the key must not block a client forever.
 func TestLimiterOnDamagedData(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -20,8 +20,8 @@ var limiterScript = redis.NewScript(limiterSource)
 
 var errSlow = errors.New("no answer in time")
 
-// ask sends a request to Redis, or joins a pending request. The returned channel is closed when the request has ended. It is nil if Redis
-// must not be asked now. The caller holds c.mu.
+// ask sends a request to Redis, or joins a pending request. The returned channel is closed when the request has ended. The channel is nil
+// if the circuit is open or the limiter is stopping. The caller holds c.mu.
 func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 	if c.asking != nil {
 		return c.asking
@@ -36,7 +36,7 @@ func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 		return nil
 	}
 	if probe {
-		// A probe takes no tokens and reports nothing, because a hanging Redis executes all probes later.
+		// A hanging Redis executes all probes later, so a probe must have no effect.
 		l.reportAndTake(c, 0, report{day: c.bucket.day})
 	} else {
 		l.reportAndTake(c, wanted, c.bucket.report(l.now()))
@@ -44,7 +44,7 @@ func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 	return c.asking
 }
 
-// askForTokens asks for as many tokens as the waiting requests need, at least for a full chunk.
+// askForTokens asks for the tokens that waiting requests need, or for the rest of a full chunk if that is more.
 func (l *Limiter) askForTokens(c *client) <-chan struct{} {
 	return l.ask(c, max(0, c.waiting, c.bucket.chunk(l.now())-c.bucket.ready(l.now())))
 }
@@ -105,7 +105,7 @@ func (l *Limiter) key(id job.ID) string {
 
 func limiterKey(id job.ID) string { return "forgerun:rate:{" + id.String() + "}" }
 
-// giveBack returns unused tokens, and reports requests that passed without a token.
+// giveBack sends unused tokens back to Redis, and reports requests that passed without a token.
 func (l *Limiter) giveBack() {
 	l.each(func(c *client) {
 		c.bucket.putBack(len(c.bucket.chunks))

@@ -13,9 +13,9 @@ import (
 
 // Config configures the limits of a client.
 type Config struct {
-	// Name says what the limit counts; "" means requests. It is part of the keys in Redis, so that several limits are independent.
+	// Name is what the limit counts; "" means requests. Limits with different names have different keys in Redis.
 	Name string
-	// PerMinute is the limit for any 60 seconds, and the largest burst. 0 means no limit.
+	// PerMinute is the limit for any 60 seconds. A client can use it up at once. 0 means no limit.
 	PerMinute int
 	// PerDay is the limit for each UTC day. 0 means no limit.
 	PerDay int
@@ -29,14 +29,14 @@ type Config struct {
 
 // Limiter limits each client's requests over all processes: never more than PerMinute pass in any 60 seconds.
 //
-// Redis counts the tokens of the last minute. This process takes tokens from Redis in chunks: one token if the limit is small, more tokens
-// if many requests pass here. A request asks Redis only if no token is held; later requests wait for the same response. A process may use
-// a token for keepHeld. In Redis, the token counts until a minute after that. Unused tokens are returned. Tokens of a process that dies
-// count until their minute is over. Redis counts in slots of half a second, so a request may count up to a second too long.
+// Redis counts the tokens of the last minute. A process takes tokens from Redis in chunks. A chunk is one token if the limit is small, and
+// more for a busy process. A request asks Redis only if the process has no token left. Further requests wait for the same response. A
+// process may use a token for keepHeld. Redis counts the token for a minute longer. Unused tokens go back to Redis. If a process dies, its
+// tokens count until they expire. Because of keepHeld and slots of half a second, a request may count for up to 61 seconds.
 //
 // Without Redis, each process applies its share of the limit without waiting: the limit divided by Config.Processes, but at least 1. When
-// Redis is back, the process reports the requests that passed without a token. If Redis is flushed, all counts are lost, including the
-// day's quota; each process still limits its own requests.
+// Redis is back, the process reports the requests that passed without a token. If Redis is flushed, its counts and the day's quota start
+// again. Each process still limits its own requests.
 type Limiter struct {
 	redis   *redisconn.Redis
 	cfg     Config
@@ -60,14 +60,14 @@ type client struct {
 	mu      sync.Mutex
 	bucket  *bucket
 	asking  chan struct{} // nil without a pending request
-	waiting int           // tokens that waiting requests need
+	waiting int
 }
 
 func (c *client) isIdle(now time.Time) bool {
 	return c.bucket.idle(now) && c.asking == nil && c.waiting == 0
 }
 
-// New returns a limiter. It also works without Start, which only cleans up in the background.
+// New returns a limiter. Without Start, the limiter works but does not clean up in the background.
 func New(r *redisconn.Redis, cfg Config) *Limiter {
 	cfg.Wait = cmp.Or(cfg.Wait, 500*time.Millisecond)
 	l := &Limiter{
@@ -90,12 +90,13 @@ func New(r *redisconn.Redis, cfg Config) *Limiter {
 	return l
 }
 
-// Allow counts a request of the client if it may pass, and returns the state of the client's limit. It never fails. It waits for Redis for
-// at most Config.Wait, or until ctx ends.
+// Allow decides whether a request may pass, and counts it if so. It returns the state of the client's limit. It never fails. It waits for
+// Redis for at most Config.Wait, or until ctx ends.
 func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance { return l.allow(ctx, id, 1, 1) }
 
-// AllowItems counts the items of a request that Allow has accepted. Each item takes a token. Allow has already taken the first one. The
-// number of tokens is capped at the limit, so that any request can pass. If the items are refused, none of them counts.
+// AllowItems counts the items of a request that Allow has accepted. Each item takes a token. The first token is the one that Allow has
+// taken. A request never needs more tokens than the limit, so that every request can pass at some time. If the items are refused, none of
+// them counts.
 func (l *Limiter) AllowItems(ctx context.Context, id job.ID, items int) job.Allowance {
 	parts := 1
 	if l.circuit.IsOpen() {
@@ -111,12 +112,12 @@ func (l *Limiter) AllowItems(ctx context.Context, id job.ID, items int) job.Allo
 	return l.allow(ctx, id, needs-1, needs)
 }
 
-// AllowUnits is for limits of other things than requests, such as storage. It takes one token per unit, but never more than the limit.
+// AllowUnits limits something other than requests, such as storage. It takes one token per unit, but never more than the limit.
 func (l *Limiter) AllowUnits(ctx context.Context, id job.ID, units int) job.Allowance {
 	return l.AllowItems(ctx, id, units+1)
 }
 
-// allow takes n tokens. `needs` is how many tokens the whole request needs if it is sent again.
+// allow takes n tokens. `needs` is how many tokens the whole request needs when the client repeats it.
 func (l *Limiter) allow(ctx context.Context, id job.ID, n, needs int) job.Allowance {
 	if l.cfg.PerMinute <= 0 && l.cfg.PerDay <= 0 {
 		return job.Allowance{OK: true}
@@ -152,7 +153,7 @@ func (l *Limiter) allow(ctx context.Context, id job.ID, n, needs int) job.Allowa
 	}
 }
 
-// After a timeout, await opens the circuit, so that other requests do not wait.
+// await returns false if Redis does not respond in time. A timeout also opens the circuit, so that other requests do not wait.
 func (l *Limiter) await(ctx context.Context, timer *time.Timer, answered <-chan struct{}) bool {
 	if answered == nil {
 		return false
@@ -168,7 +169,8 @@ func (l *Limiter) await(ctx context.Context, timer *time.Timer, answered <-chan 
 	}
 }
 
-// lock returns the client's entry with its lock held. It takes that lock under l.mu, so that the entry is not removed meanwhile.
+// lock returns the client's entry and locks it. It creates a missing entry. It locks the entry while it holds l.mu, so that sweep cannot
+// remove the entry meanwhile.
 func (l *Limiter) lock(id job.ID) *client {
 	l.mu.RLock()
 	if c := l.clients[id]; c != nil {
@@ -188,10 +190,10 @@ func (l *Limiter) lock(id job.ID) *client {
 	return c
 }
 
-// Unused tokens are returned every sweepEvery, so within a second after they were taken.
+// Every sweepEvery, unused tokens go back to Redis: at most a second after they were taken.
 const sweepEvery = keepHeld / 2
 
-// Start starts the cleanup in the background: it returns unused tokens to the shared counts and forgets idle clients.
+// Start starts the background cleanup, which returns unused tokens to Redis and forgets idle clients.
 func (l *Limiter) Start() {
 	l.start.Do(func() {
 		l.sweeping.Go(func() {
@@ -217,7 +219,7 @@ func (l *Limiter) sweep() {
 			idle = append(idle, c)
 		case len(c.bucket.unused) == 0 && c.bucket.owed == 0:
 		case c.bucket.busy(l.now()):
-			l.askForTokens(c) // one request for both, because only one may be pending per client
+			l.askForTokens(c) // reports and asks in one request, because only one may be pending per client
 		default:
 			l.ask(c, 0)
 		}
@@ -246,8 +248,8 @@ func (l *Limiter) each(f func(*client)) {
 	}
 }
 
-// Stop returns unused tokens and ends the cleanup, but waits no longer than ctx. Later requests are still limited, but without Redis. Stop
-// may be called again, and before Start.
+// Stop ends the cleanup and returns unused tokens to Redis. It waits for Redis, but only until ctx ends. Later requests are still limited,
+// but without Redis. Stop may be called twice, or before Start.
 func (l *Limiter) Stop(ctx context.Context) error {
 	l.start.Do(func() {})
 	l.halt.Do(func() {

@@ -179,7 +179,7 @@ func TestUnusedTokensComeBackWithinASecond(t *testing.T) {
 	client := redistest.Task().JobID
 	cfg := Config{PerMinute: 6000, PerDay: 10_000}
 	a, b := w.process(cfg, 0), w.process(cfg, 0)
-	require.True(t, a.Allow(t.Context(), client).OK) // a now holds 99 tokens
+	require.True(t, a.Allow(t.Context(), client).OK) // process a now has 99 tokens left
 	require.Equal(t, 5900, hammer(t, client, b))
 	w.advance(keepHeld + sweepEvery)
 	w.sweep()
@@ -216,7 +216,6 @@ func TestLimiterForgetsIdleClients(t *testing.T) {
 	require.Empty(t, w.mini.Keys(), "Redis has dropped the counts")
 }
 
-// The number of counts kept per client is bounded, in Redis and in the process, however large the limit is.
 func TestCountsOfAClientAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -239,7 +238,6 @@ func TestCountsOfAClientAreBounded(t *testing.T) {
 	require.LessOrEqual(t, len(c.bucket.chunks)+len(c.bucket.unused), 10)
 }
 
-// A batch passes completely or not at all.
 func TestItemsPassTogether(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{7, 60, 600, 6000} {
@@ -268,7 +266,7 @@ func TestItemsPassTogether(t *testing.T) {
 		require.False(t, a.Allow(t.Context(), client).OK, "it uses the whole limit")
 		answer := batch(b, limit)
 		require.False(t, answer.OK)
-		for tries := 0; !answer.OK; tries++ { // waits first for the request to pass, then for the items
+		for tries := 0; !answer.OK; tries++ { // at first the request itself is refused, later its items
 			require.Less(t, tries, 2)
 			w.advance(answer.RetryAfter)
 			answer = batch(a, limit)

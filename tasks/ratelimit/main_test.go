@@ -37,8 +37,8 @@ func newWorld(t testing.TB) *world {
 
 func (w *world) now() time.Time { return time.UnixMicro(w.us.Load()).UTC() }
 
-// advance waits for pending requests to Redis, then advances the time. Redis' clock advances first: in reality, Redis takes tokens later
-// than the process asked for them.
+// advance waits for pending requests to Redis, then advances the time. Redis' clock advances first, because Redis executes a request after
+// the process has sent it.
 func (w *world) advance(d time.Duration) {
 	for _, l := range w.all {
 		l.asking.Wait()
@@ -48,7 +48,7 @@ func (w *world) advance(d time.Duration) {
 	w.us.Add(d.Microseconds())
 }
 
-// The clock of a process is off by `wrong`.
+// process starts a limiter with a clock that is ahead by `wrong`.
 func (w *world) process(cfg Config, wrong time.Duration) *Limiter {
 	w.t.Helper()
 	cfg.Clock = func() time.Time { return w.now().Add(wrong) }
@@ -66,7 +66,7 @@ func (w *world) sweep() {
 	}
 }
 
-// newLimiter returns a limiter that waits long for Redis, so that it does not continue without Redis on a slow machine.
+// newLimiter waits long for Redis, so that slow tests do not continue without Redis.
 func newLimiter(t testing.TB, r *redisconn.Redis, cfg Config) *Limiter {
 	t.Helper()
 	if cfg.Wait == 0 {
@@ -77,7 +77,7 @@ func newLimiter(t testing.TB, r *redisconn.Redis, cfg Config) *Limiter {
 	return l
 }
 
-// hammer sends requests from several goroutines to all limiters until each limiter has refused one.
+// hammer sends requests to all limiters until each has refused one. It returns how many passed.
 func hammer(t testing.TB, client job.ID, limiters ...*Limiter) int {
 	var passed atomic.Int64
 	var senders sync.WaitGroup

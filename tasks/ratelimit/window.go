@@ -4,15 +4,16 @@ import "time"
 
 const (
 	minute = time.Minute
-	// slotWidth is the precision of counting. A request counts until a minute after the end of its slot, so no count ends early. So a
-	// client has at most about 122 counts, however high its limit is.
+	// slotWidth is the precision of counting. A request counts until a minute after the end of its slot. A client needs at most about 122
+	// slots, for any limit.
 	slotWidth = 500 * time.Millisecond
-	// keepHeld is how long a process may use the tokens that it took. Redis counts a token for a minute plus keepHeld, because the process
-	// may use it that late. After keepHeld, unused tokens are returned.
+	// keepHeld is how long a process may use the tokens that it took. Redis counts a token for a minute plus keepHeld, because a process may
+	// use it at the end of keepHeld. After that, unused tokens go back to Redis.
 	keepHeld = 500 * time.Millisecond
 )
 
-// window counts the requests that passed in this process, by slot. Times are durations since a fixed start, and never decrease.
+// window counts the requests that passed in this process, by slot. The times passed are durations since a fixed start, and must not
+// decrease.
 type window struct {
 	counts []count // oldest first, none empty
 	total  int

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// FirstPause and MaxPause limit how long an open circuit refuses all calls. The pause doubles with each failed probe.
+// FirstPause is how long an open circuit refuses calls at first. The pause doubles with each failed probe, up to MaxPause.
 const (
 	FirstPause = 250 * time.Millisecond
 	MaxPause   = 2 * time.Second
 )
 
 // Circuit is a circuit breaker. After a failure it refuses all calls for a while, then allows a single probe. It logs the start and the
-// end of an outage. The gobreaker module is not used, because its pause cannot grow with each failed probe.
+// end of an outage.
 type Circuit struct {
 	what    string // name of the failing operation, for the log
 	log     *slog.Logger
@@ -57,7 +57,7 @@ func (c *Circuit) Allow() bool {
 	return true
 }
 
-// Report records the result of an allowed call.
+// Report records the result of an allowed call. An error opens the circuit, a success closes it.
 func (c *Circuit) Report(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -29,7 +29,7 @@ func (c serverCollector) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect reads the queues only if Redis responds, so that it waits at most once.
+// Collect skips the queues if Redis does not respond to a ping, so that it waits only once.
 func (c serverCollector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, n int64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), labels...)
@@ -64,8 +64,8 @@ func (c serverCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// QueueInfo returns asynq's information about a queue. It returns asynq.ErrQueueNotFound for a queue that asynq does not know; asynq's
-// own call hides that error.
+// QueueInfo returns asynq's information about a queue. If asynq does not know the queue, it returns asynq.ErrQueueNotFound, which asynq's
+// GetQueueInfo hides.
 func (r *Redis) QueueInfo(name string) (*asynq.QueueInfo, error) {
 	known, err := r.Inspector.Queues()
 	if err == nil && !slices.Contains(known, name) {
@@ -77,8 +77,8 @@ func (r *Redis) QueueInfo(name string) (*asynq.QueueInfo, error) {
 	return r.Inspector.GetQueueInfo(name)
 }
 
-// connections adds up the connections of all clients. In a cluster it counts only while Redis is up: otherwise a client may wait for the
-// list of nodes.
+// connections adds up the connections of all clients. While a cluster is down, it returns ok = false, because reading the statistics could
+// wait for the cluster.
 func (r *Redis) connections(up bool) (total, idle, timeouts int64, ok bool) {
 	if r.address.IsClusterMode && !up {
 		return 0, 0, 0, false

@@ -9,7 +9,7 @@ import (
 )
 
 // DialUntil returns a dialer that closes its connections when ctx ends. asynq's server waits for its first subscription without a timeout.
-// While Redis hangs, only closing the connection ends that wait. Closing the client does not close connections that are being made.
+// While Redis hangs, only closing the connection ends this wait. Closing the client does not close connections that are being made.
 func (r *Redis) DialUntil(ctx context.Context) func(context.Context, string, string) (net.Conn, error) {
 	next := redis.NewDialer(&redis.Options{DialTimeout: r.Timeout, TLSConfig: r.address.TLSConfig})
 	return func(dialing context.Context, network, addr string) (net.Conn, error) {
@@ -38,7 +38,7 @@ func (c cutConn) Close() error {
 	return c.Conn.Close()
 }
 
-// rawConn lets go-redis use the socket to detect a closed connection.
+// rawConn keeps the method SyscallConn, by which go-redis detects closed connections.
 type rawConn struct {
 	cutConn
 	syscall.Conn

@@ -11,5 +11,5 @@ const (
 // Queues lists the asynq queues in the order of the dashboard.
 var Queues = []string{Jobs, Webhooks}
 
-// QueueKey returns an asynq key of a queue. This project reads such keys only to find damage by other programs.
+// QueueKey returns the name of one of asynq's keys for a queue.
 func QueueKey(queue, name string) string { return fmt.Sprintf("asynq:{%s}:%s", queue, name) }

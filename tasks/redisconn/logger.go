@@ -13,8 +13,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// asynqLog is asynq's logger. It logs asynq's info messages as debug. Warnings repeat during a failure, so it logs each kind at most once
-// per logEvery.
+// asynqLog is asynq's logger. It logs asynq's info messages as debug. During a failure, asynq repeats warnings, so each kind is logged at
+// most once per logEvery.
 type asynqLog struct {
 	log *slog.Logger
 
@@ -27,7 +27,8 @@ const (
 	logKind  = 20
 )
 
-// archiving is the beginning of asynq's message about each archived task. The task's handler has already logged the failure.
+// archiving is the beginning of asynq's message about each archived task. It is logged as debug, because the task's handler has logged the
+// failure.
 const archiving = "Retry exhausted for task"
 
 // NewAsynqLog makes the logger of asynq servers.

@@ -15,7 +15,7 @@ const (
 	ResultConflict = "conflict" // a task with that name exists
 	ResultPresent  = "present"
 	ResultStale    = "stale"
-	ResultEarly    = "early" // the task is handled again at its time
+	ResultEarly    = "early" // the task came early and is handled again when it is due
 	ResultReceived = "received"
 	ResultBad      = "malformed"
 )
@@ -25,7 +25,7 @@ var operations = []string{
 	"notify", "progress", "listen", "append", "remove", "ready", "mend",
 }
 
-// Metrics are the metrics of all users of a Redis. All series exist from the start.
+// Metrics are the metrics of all users of a Redis. Each series exists from the start, with the value 0.
 type Metrics struct {
 	Errors             *prometheus.CounterVec
 	Enqueued           *prometheus.CounterVec

@@ -21,8 +21,8 @@ import (
 
 const poolSize = 16
 
-// clusterReload is how often cluster clients ask which node has which slots. A dead node does not announce its successor, so its slots are
-// unusable until clients ask again. go-redis itself asks once a minute.
+// clusterReload is the interval at which clients of a cluster reload the map of slots. After a failover, clients find the new node of a
+// slot only by reloading. go-redis itself reloads once a minute.
 const clusterReload = 2 * time.Second
 
 // Options are shared by all users of a Redis.
@@ -53,8 +53,8 @@ type Redis struct {
 	clients []redis.UniversalClient // for their statistics
 }
 
-// Connect prepares the connection to the Redis at the address; see errBadURL for its forms. It does not connect yet, so Redis may be down.
-// An error describes the mistake in the address, without quoting it.
+// Connect prepares the connection to the Redis at the address; errBadURL lists the allowed forms. It does not connect yet, so Redis may be
+// down. An error describes the mistake in the address, without quoting it.
 func Connect(address string, o Options) (*Redis, error) {
 	parsed, err := parseURL(address)
 	if err != nil {
@@ -73,8 +73,8 @@ func Connect(address string, o Options) (*Redis, error) {
 	return r, nil
 }
 
-// ClientOptions returns the settings of a client. go-redis sends each command only once: after a lost response, a second try could execute
-// it twice. Callers retry themselves.
+// ClientOptions returns the settings of a client. Automatic retries are off: after a lost response, a second try could execute the command
+// twice. Callers repeat a failed command if that is safe.
 func (r *Redis) ClientOptions(timeout time.Duration, pool int) *redis.UniversalOptions {
 	o := *r.address
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = r.Timeout, timeout, timeout, timeout
@@ -86,6 +86,7 @@ func (r *Redis) ClientOptions(timeout time.Duration, pool int) *redis.UniversalO
 	return &o
 }
 
+// NewClient makes a client and includes its connections in the metrics.
 func (r *Redis) NewClient(o *redis.UniversalOptions) redis.UniversalClient {
 	client := newClient(o)
 	r.mu.Lock()
