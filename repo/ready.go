@@ -52,8 +52,8 @@ const writeCheckKept = time.Second
 const readyPing = 400 * time.Millisecond
 
 // Ready is like Ping, and also checks that Postgres accepts this program's writes: the disk has room, and a commit completes. After the
-// first success of Ping, Ready ignores its errors, except a wrong schema or clock. So a lock on the schema table does not make the store
-// unready.
+// first success of Ping, Ready ignores errors of Ping, except a wrong schema or clock. So a lock on the schema table does not make the
+// store unready.
 func (s *Store) Ready(ctx context.Context) error {
 	c := &s.writes
 	brief, cancel := context.WithTimeout(ctx, readyPing)

@@ -28,8 +28,8 @@ const (
 	Flushers           = 2
 	slowFlushThreshold = 25 * time.Millisecond
 
-	// LockedRowFraction shortens the lock timeout of a batch after its first lock timeout: it becomes statement timeout / LockedRowFraction.
-	// The flush then has time for about 80 more locked rows.
+	// After its first lock timeout, a batch uses a lock timeout of statement timeout / LockedRowFraction. The flush then has time for about
+	// 80 more locked rows.
 	LockedRowFraction = 100
 )
 
@@ -50,7 +50,7 @@ var (
 
 // Batcher implements group commit: callers that wait at the same moment share one statement. There is no timer: items queued during a
 // flush go into the next one. A bad item fails alone. Items with the same key go into different flushes, because one UPDATE ... FROM would
-// apply only one of them. FROM changes a row only once.
+// apply only one of them.
 //
 // If a caller's context ends while its item is queued, nothing is written. The caller gets an ordinary error. If the context ends later,
 // the outcome is unknown and the caller gets errUnknown.
@@ -231,8 +231,7 @@ func (b *Batcher[T, R]) take() (batch []*Waiter[T, R], end func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
-		// A batch that is not full waits for the running flush, so that more items share its commit. Its items and later ones then share one
-		// commit.
+		// A batch that is not full waits for the running flush, so that more items share its commit.
 		if b.quick == 0 || len(b.queue) >= MaxFlushItems {
 			b.beReady()
 			if batch = b.gather(); len(batch) > 0 {

@@ -48,8 +48,7 @@ func Shared(ctx context.Context) (variables []string, stop func() error, err err
 }
 
 func migrated(ctx context.Context) (*stack.Servers, error) {
-	// Tests connect thousands of times. Tests connect thousands of times. md5 is faster than SCRAM, which hashes the password 4096 times on
-	// both sides.
+	// Tests connect thousands of times. md5 is faster than SCRAM, which hashes the password 4096 times on both sides.
 	servers, err := stack.Temp(ctx, &stack.ServerOptions{Settings: unsafeButQuick, Auth: "md5"}, nil)
 	if err != nil {
 		return nil, err

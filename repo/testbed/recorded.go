@@ -90,7 +90,7 @@ func (r *recording) runs(ctx context.Context, groups map[string]time.Time) ([]ve
 	}, statement("sessionJobs"), r.args...)
 }
 
-// bulks adds each bulk operation to the jobs that it changed or skipped, and stores its end time.
+// bulks adds each bulk operation to the jobs that it changed or skipped, and stores the operation's end time.
 func (r *recording) bulks(ctx context.Context, from job.ID, record *verdict.Record) error {
 	runs := map[job.ID]*verdict.Run{}
 	for i := range record.Runs {

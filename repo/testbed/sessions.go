@@ -25,7 +25,7 @@ func scanSession(row pgx.CollectableRow) (s verdict.Session, err error) {
 }
 
 // StartSession begins a session of a client. It returns false if an open session has the label, or if the client has `keep` open sessions.
-// It also removes the oldest ended sessions, so that about `keep` remain.
+// If it begins a session, it also removes the oldest ended sessions, so that about `keep` remain.
 func (s *Store) StartSession(ctx context.Context, client job.ID, n verdict.Session, keep int) (began verdict.Session, ok bool, err error) {
 	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		began, ok, err = pg.First(pg.RowsIn(ctx, tx, scanSession, statement("startSession"),

@@ -27,8 +27,8 @@ const (
 	logKind  = 20
 )
 
-// archiving is the beginning of asynq's message about each archived task. It is logged as debug, because the task's handler has logged the
-// failure.
+// archiving is the beginning of asynq's message about each archived task. Such a message is logged as debug, because the task's handler
+// has logged the failure.
 const archiving = "Retry exhausted for task"
 
 // NewAsynqLog makes the logger of asynq servers.
