@@ -19,10 +19,10 @@ CREATE TABLE workers (
   expires_at   timestamptz NOT NULL
 );
 
--- active is an upper bound for the number of unfinished jobs, queued for the number of QUEUED jobs. Jobs that processes may still store
--- under headroom_leases are not included. reported_active and reported_queued are the totals of all additions to these bounds. From time
--- to time, the jobs are counted and the counts replace the bounds. Additions made during a count are added to the result. Transactions
--- that change headroom or headroom_leases lock this row first.
+-- active is an upper bound for the number of unfinished jobs, queued for the number of QUEUED jobs. The unused
+-- parts of the leases in headroom_leases (see below) are not included. From time to time, the jobs are counted and the counts replace the
+-- bounds. reported_active and reported_queued are the sums of everything ever added to the bounds; by them, additions made during a count
+-- are added to its result. Transactions that change headroom or headroom_leases lock this row first.
 CREATE TABLE headroom (
   only_row        boolean PRIMARY KEY DEFAULT true CONSTRAINT headroom_one_row CHECK (only_row),
   active          bigint NOT NULL DEFAULT 0,

@@ -16,7 +16,7 @@ import (
 const (
 	MaxHops = 50 // maximum that common clients follow
 	FewHops = 3  // number of redirects after which a client may assume a loop and stop
-	// HopWithin is the longest time in which a client follows a redirect. If the request comes later, the client may have started again.
+	// HopWithin is the longest time between two redirects in a row. After a longer time, the client may have sent its request anew.
 	HopWithin = 200 * time.Millisecond
 )
 

@@ -63,7 +63,7 @@ func repeatedRefusals(r *record, f *finding) {
 	refused := newStreaks[request]()
 	r.each(func(x *exchange) {
 		at := request{x.era, x.Method, x.Path, x.Query, x.Body, x.KeyID}
-		if x.Body == "" { // without the hash of a body, key and correlation id tell requests apart
+		if x.Body == "" { // if the body's hash is unknown, the idempotency key and the correlation id tell requests apart
 			at.body = x.Key + " " + x.Correlation
 		}
 		switch {

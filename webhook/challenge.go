@@ -21,7 +21,7 @@ const challengeTimeout = 5 * time.Second
 
 // ChallengeConfig configures a Challenge.
 type ChallengeConfig struct {
-	Origin  string // host of this service's public URL; see Origin
+	Origin  string // host of this service's public URL, as the function Origin returns it
 	Version string // of the program, for User-Agent
 	Guard   *Guard
 	Timeout time.Duration  // of one handshake; 0 or more than 5 s means 5 s

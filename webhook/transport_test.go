@@ -63,7 +63,7 @@ func TestTLS(t *testing.T) {
 		s.Listener = drainingListener{s.Listener}
 		s.StartTLS()
 	}, nil)
-	other, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, but nobody serves them
+	other, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, but no server handles them
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = other.Close() })
 	address := func(r *receiver) string { return r.Listener.Addr().String() }

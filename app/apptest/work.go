@@ -13,6 +13,7 @@ import (
 // Limit is the execution limit of an attempt in tests.
 const Limit = 120 * time.Second
 
+// Sample values.
 var (
 	ClientA = job.ID{0xa}
 	ClientB = job.ID{0xb}

@@ -19,9 +19,9 @@ type Limits struct {
 
 // shares checks the limits per client. The caller holds Capacity.mu.
 //
-// Counting by client costs more than counting all jobs. A count by client is made only if a client could be near its limit. If a client's
-// limit is at least fewJobs, the count lists only clients with more than half of it. For every other client, half of the limit is
-// assumed.
+// Counting by client costs more than counting all jobs. A count by client is made only if a client could be near its limit. If the
+// limit per client is at least fewJobs, the count lists only clients that use more than half of the limit. For every other client, half
+// of the limit is assumed.
 type shares struct {
 	Limits
 	few int // largest load assumed for an uncounted client

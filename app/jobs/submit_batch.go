@@ -51,7 +51,7 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 		s.Metrics.IdempotencyHits.Inc()
 		return b, true, nil
 	}
-	s.Queue.Publish(job.Notification{ClientID: r.ClientID}) // without a job id, because nobody watches the new jobs yet
+	s.Queue.Publish(job.Notification{ClientID: r.ClientID}) // without a job id, because no client watches the new jobs yet
 	for i := range sub.Jobs {
 		j := &sub.Jobs[i]
 		s.recordSubmitted(ctx, j, firstState(j))

@@ -160,7 +160,7 @@ func (l *leader) leadUntil(until time.Time) {
 }
 
 // lapsed ends the leadership when the lease expires. The timer also works while an election hangs. The metrics keep the last backlog for
-// a minute, because nobody else may count it.
+// a minute, because there may be no other leader that counts it.
 func (l *leader) lapsed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

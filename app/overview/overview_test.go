@@ -82,7 +82,7 @@ func TestWhatAsksForAttention(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change           func(s *signs)
-		code, href, text string // text: part of the shown text; an empty code expects no attention
+		code, href, text string // text: part of the shown text; with an empty code, there must be no attentions
 	}{
 		"healthy service":              {func(*signs) {}, "", "", ""},
 		"no leader":                    {func(s *signs) { s.LeaderGone = true }, "no_leader", "#/system", ""},

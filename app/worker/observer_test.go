@@ -43,7 +43,7 @@ func TestProgressIsPublished(t *testing.T) {
 			for _, n := range []int{0, 10, 10, 40, 20} {
 				report(*apptest.Percent(n))
 			}
-			for i := range 50 { // nobody reads the progress during this loop
+			for i := range 50 { // no other code reads the progress during this loop
 				go report(*apptest.Percent(50 + i))
 			}
 			return goodResult(*apptest.DefinitionOf(job.SuccessFast)), nil

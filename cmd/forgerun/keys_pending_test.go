@@ -35,7 +35,7 @@ func (p pending) finish(t *testing.T) int {
 	return response.StatusCode
 }
 
-// rotateKey creates a new key, and revokes the old key with it.
+// rotateKey creates a new key, and uses the new key to revoke the old one.
 func (u *user) rotateKey(api *proc) {
 	old := strings.Split(u.key, "_")[1]
 	u.key = u.expect(api, http.StatusCreated, "POST", "/v1/clients/"+u.id+"/keys", `{"rotate":true}`).text("api_key")

@@ -70,7 +70,7 @@ func TestJobsSurviveQueueLoss(t *testing.T) {
 	}
 }
 
-// A worker continues even if the queue's list in Redis becomes another type of value.
+// A worker continues even if one of the queue's keys in Redis becomes another type of value.
 func TestQueueIsDamagedUnderAWorker(t *testing.T) {
 	s, api, u := newWorking(t)
 	s.await("SUCCEEDED", u.submit(api, execute("PAYLOAD_SMALL")))

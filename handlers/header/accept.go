@@ -30,7 +30,7 @@ func quality(accept, media string) int {
 }
 
 // ofMedia returns the weight of a media type in an Accept header, in thousandths (RFC 9110, section 12.5.1). The most specific media range
-// that matches decides. An empty header accepts everything. ofMedia also returns how specific that range is, or 0 if none matches.
+// that matches decides, and `best` is larger for a more specific range. If none matches, both are 0. An empty header accepts everything.
 func ofMedia(accept, media string) (weight, best int) {
 	if accept == "" || accept == "*/*" {
 		return fullQuality, 0

@@ -66,7 +66,7 @@ func (w *writer) flush() error {
 	return err
 }
 
-// write writes b in chunks. The reader has the stall time for each chunk, because slower readers would hold memory for too long.
+// write writes b in chunks. The client must take each chunk within the time w.stall: a slower client would hold memory for too long.
 func (w *writer) write(b []byte) error {
 	for len(b) > 0 {
 		if err := w.conn.SetWriteDeadline(time.Now().Add(w.stall)); err != nil {

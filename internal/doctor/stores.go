@@ -120,8 +120,8 @@ func (fs *Findings) judgeConnections(role string, i repo.Inspection) {
 	room := i.Usable / own
 	found := fmt.Sprintf("%d for this user (max_connections %s), %d in use; a process takes up to %d: room for %d processes",
 		i.Usable, i.Settings["max_connections"], i.Connections, own, room)
-	const advice = "raise max_connections (this needs a restart of Postgres) or the limit of the user or database, or lower pool_max_conns " +
-		"in FORGERUN_DATABASE_URL (to 20 or more)"
+	const advice = "raise max_connections (this needs a restart of Postgres), raise the connection limit of the user or database, or lower " +
+		"pool_max_conns in FORGERUN_DATABASE_URL (not below 20)"
 	fs.Judge("Postgres connections",
 		Fail(room == 0, found, advice),
 		Warn(room < 3 && role != "dev", found+", which is less than one process of each role", advice),

@@ -14,7 +14,8 @@ import (
 // listening is the state of a TCP socket that accepts connections.
 const listening = 0x0A
 
-// OfPort finds the process that listens on a TCP address. The wildcard addresses 0.0.0.0 and :: match all addresses with that port.
+// OfPort finds the process that listens on a TCP address. If `address` or the address of the socket is 0.0.0.0
+// or ::, only the ports must be equal.
 func OfPort(address string) (Holder, bool) {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {

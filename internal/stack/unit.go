@@ -33,7 +33,7 @@ type unit struct {
 }
 
 const (
-	// awaitReady gives up after this many failed starts in a row. keep() continues to try.
+	// awaitReady stops waiting after this many failed starts in a row. keep() continues to try.
 	maxEarlyExits = 5
 	// keep() waits before a restart: earlyPause after one failed start, twice that after two, and so on up to maxPause.
 	earlyPause, maxPause = 200 * time.Millisecond, 2 * time.Second

@@ -66,9 +66,9 @@ func (s secretScanner) valid(now time.Time) []job.SealedSecret {
 	return secrets
 }
 
-// InsertWebhook stores an enabled webhook with its current secret. If ProvenAt is set, the webhook is proven now. InsertWebhook returns
-// after the commit. Inside jobs.Store.Once, the surrounding transaction commits later. Inserts of one client wait for each other here: a
-// wait in the database would hold a connection.
+// InsertWebhook stores an enabled webhook with its current secret. If ProvenAt is set, the webhook is proven now. Inserts of one
+// client wait for each other here: a wait in the database would hold a connection. InsertWebhook returns after the commit, except inside
+// jobs.Store.Once, which commits later.
 func (s *Store) InsertWebhook(ctx context.Context, w job.Webhook) (added job.Webhook, err error) {
 	_, unlock, err := s.newHooks.Lock(ctx, w.ClientID)
 	if err != nil {

@@ -153,8 +153,8 @@ WHERE (result, bulk_id, job_id) > ('PENDING', @bulk::uuid, @after::uuid)
 ORDER BY result, bulk_id, job_id LIMIT @limit
 
 -- name: bulkJobs
--- Reads the current state of jobs by primary key, without params. Locks nothing, because the statement that changes a job checks its state
--- again.
+-- Reads the current state of jobs, found by primary key. The column params is null. Locks nothing, because the
+-- statement that changes a job checks its state again.
 -- Parameters: @ids
 SELECT {{bulkJobColumns}} FROM jobs WHERE job_id = ANY (@ids::uuid[])
 

@@ -283,7 +283,7 @@ func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) stepAn
 		return stepAnswer{not: job.NotClaimed{Paused: true}}
 	case waits && g.wait == 0 && g.stopped:
 		return stepAnswer{not: job.NotClaimed{StillWaiting: true, Stopped: true}}
-	case waits && g.wait == 0 && g.paused: // only QUEUED jobs are parked, so this CREATED job is tried again
+	case waits && g.wait == 0 && g.paused: // a pause parks only QUEUED jobs; the worker tries this CREATED job again
 		return stepAnswer{not: job.NotClaimed{StillWaiting: true, Wait: createdWait}}
 	case waits && g.wait == 0 && g.alive:
 		return stepAnswer{locked: true}

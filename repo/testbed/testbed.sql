@@ -89,9 +89,9 @@ SELECT own.session_id, EXISTS (SELECT FROM testbed_sessions WHERE client_id = @c
 FROM (SELECT) one LEFT JOIN own ON true
 
 -- name: openLabelled
--- Copies the client's open session without a label, with its rules. The counts of the copied rules start at 0. Locks the session without a
--- label, so that it cannot end at the same time. No row: the session without a label is not open, the label is in use, or @most sessions
--- are open.
+-- Opens a session with the label @label, as a copy of the client's open session without a label and of its rules. The counts of the copied
+-- rules start at 0. Locks the session without a label, so that it cannot end at the same time. No row: the session
+-- without a label is not open, the label is in use, or @most sessions are open.
 -- Parameters: @client, @session, @label, @most
 WITH main AS MATERIALIZED (
   SELECT profile, seed, rules FROM testbed_sessions WHERE client_id = @client AND label = '' AND ended_at IS NULL FOR SHARE

@@ -37,7 +37,7 @@ func NewJobs(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, t 
 	return c
 }
 
-// traced gives `handle` a context with a span, if the task's header names a recorded parent.
+// traced calls `handle` with a context that has a span, if the task's header names a recorded parent.
 func traced(tracer trace.Tracer, handle asynq.HandlerFunc) asynq.HandlerFunc {
 	if tracer == nil {
 		return handle

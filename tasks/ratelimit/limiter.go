@@ -117,7 +117,7 @@ func (l *Limiter) AllowUnits(ctx context.Context, id job.ID, units int) job.Allo
 	return l.AllowItems(ctx, id, units+1)
 }
 
-// allow takes n tokens. `needs` is how many tokens the whole request needs when the client repeats it.
+// allow takes n tokens. A refused client must repeat the whole request, which needs `needs` tokens.
 func (l *Limiter) allow(ctx context.Context, id job.ID, n, needs int) job.Allowance {
 	if l.cfg.PerMinute <= 0 && l.cfg.PerDay <= 0 {
 		return job.Allowance{OK: true}

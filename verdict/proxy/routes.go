@@ -259,8 +259,8 @@ func writeJSON(w http.ResponseWriter, kind string, status int, v any) {
 	writeWhole(w, kind, status, append(body, '\n'))
 }
 
-// writeWhole writes a response with a length, so that the exchange is recorded before any part of the response is sent. Without the
-// length, a client could end the session before the exchange is recorded.
+// writeWhole writes a response with a Content-Length. The proxy then records the exchange before it sends the response. Otherwise, a client
+// could end the session before the exchange is recorded.
 func writeWhole(w http.ResponseWriter, kind string, status int, body []byte) {
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))

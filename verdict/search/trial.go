@@ -77,7 +77,7 @@ func (b *base) breaks(s Schedule, t *Trial) (all []Break) {
 	case t.Failed != "" && !s.happened(t).mayFail():
 		all = append(all, Break{
 			Rule: commandFails, Title: "The client recovers from temporary faults.", Found: "The command failed (" + t.Failed + "): " + t.LastLine,
-			Expected: "The command succeeds: the faults are temporary, and the standards allow the client to continue.", shape: shape(t.LastLine),
+			Expected: "The command succeeds: the faults are temporary, so a client need not give up.", shape: shape(t.LastLine),
 		})
 	case t.Failed == "" && b.jobs > 0 && jobs < b.jobs:
 		all = append(all, Break{

@@ -100,8 +100,8 @@ func (c *checker) checkEarly() {
 	}
 }
 
-// checkDurations checks that a report's duration is the time from start to end. An attempt that ended as its work kind says must have
-// taken at least the duration of the work.
+// checkDurations checks that a report's duration is the time from start to end. An attempt that did all of its
+// work must have taken at least the duration of the work.
 func (c *checker) checkDurations() {
 	for _, n := range c.attempts {
 		r := c.reports[n]

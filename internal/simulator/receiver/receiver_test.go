@@ -232,7 +232,7 @@ func TestCloseEndsHeldRequests(t *testing.T) {
 			ended <- err
 		}()
 	}
-	// One message was recorded before its response hangs. The other is recorded only with its response.
+	// The message to "hook" is recorded when it arrives, the one to "callback" only with its response.
 	testkit.Eventually(t, "both are held", func() bool { return b.Arrived() == 2 && b.history.count() == 1 })
 	var closers sync.WaitGroup
 	for range 3 {

@@ -169,7 +169,8 @@ func (s *story) late(o outage) string {
 	switch {
 	case s.due.IsZero() || queued.IsZero():
 	case o.down.Before(s.due) && s.due.Before(o.restarted) && queued.Before(o.restarted):
-		return fmt.Sprintf("it was queued %s before the service was started again", o.restarted.Sub(queued))
+		return fmt.Sprintf("it became due while the service was down, but was queued %s before the service was started again",
+			o.restarted.Sub(queued))
 	case o.down.Before(s.due) && s.due.Before(o.ready) && queued.Sub(o.ready) > recovery:
 		return fmt.Sprintf("it was queued %s after the service was back, but only %s are allowed", queued.Sub(o.ready), recovery)
 	case !(o.down.Before(s.due) && s.due.Before(o.ready)) && queued.Sub(s.due) > punctual:

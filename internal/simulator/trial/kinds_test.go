@@ -46,7 +46,7 @@ func TestOutcomesOfWorkKinds(t *testing.T) {
 		{want: "SUCCEEDED", facts: seen{succeeded, reported("QUEUED", 8*time.Second)}, outage: down,
 			finding: "it was queued 6s after the service was back, but only 5s are allowed"},
 		{want: "SUCCEEDED", facts: seen{succeeded, reported("QUEUED", 0)}, outage: down,
-			finding: "it was queued 1s before the service was started again"},
+			finding: "it became due while the service was down, but was queued 1s before the service was started again"},
 	} {
 		s := submitted(1, c.facts)
 		r := (&Trial{outage: c.outage}).workKind("KIND", c.want, []*story{s}, nil)

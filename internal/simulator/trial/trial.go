@@ -54,7 +54,7 @@ type Trial struct {
 	id       string // id of the run; its jobs' correlation ids begin with it
 	url      string
 	began    time.Time
-	stack    *stack.Stack // nil for a service at URL without StartWorkers
+	stack    *stack.Stack // nil if nothing was started
 	dir      string       // temporary folder of the started processes; "" if none was started
 	receiver *webhooks.Receiver
 	facts    *history.Store
