@@ -46,7 +46,7 @@ func TestRequestsAreAsDocumented(t *testing.T) {
 			if strings.Contains(r.At, "/params") {
 				r.Body = strings.Replace(r.Body, `"params":`, `"work_kind":"CUSTOM","params":`, 1)
 			}
-			if r.At == "/since" { // since must not be in the future by the real clock
+			if r.At == "/since" { // `since` must not be later than the real time
 				r.Body = strings.ReplaceAll(r.Body, "2030-01-31", yesterday)
 			}
 			headers := []string{"Content-Type", r.Media}
@@ -252,7 +252,6 @@ func TestDetailNamesTheFirstViolation(t *testing.T) {
 	require.Len(t, w.send("GET", "/v1/jobs?"+many.Encode()[:12_000], "").problem(t).Violations, job.MaxViolations)
 }
 
-// The problem document of an idempotency conflict has the id of the resource that the first request created.
 // Promise: contract 14f
 func TestIdempotencyConflictHasIDOfFirstResult(t *testing.T) {
 	t.Parallel()

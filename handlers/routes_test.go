@@ -46,7 +46,7 @@ func (w *world) try(rt httpkit.Route, headers ...string) *reply {
 	return w.send(rt.Method, examplePath(rt), exampleBody(rt), headers...)
 }
 
-// Every route handles malformed requests as documented; send checks each response.
+// The helper send compares each response with the OpenAPI document.
 func TestOddRequestsHaveDocumentedResponses(t *testing.T) {
 	t.Parallel()
 	apitest.InParallel(t, newWorld(t).server.Routes, func(t *testing.T, part []httpkit.Route) {
@@ -148,7 +148,6 @@ func TestEveryRouteNeedsItsScope(t *testing.T) {
 	require.JSONEq(t, `{"canceled":1,"more":false}`, w.send("POST", clientPath(operatorsPath), "").text)
 }
 
-// Every route refuses unsupported media types.
 func TestEveryRouteNegotiates(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(_ *Config, d *Deps) { d.Registry = nil })

@@ -170,7 +170,6 @@ func TestDeletedJobEndsItsStream(t *testing.T) {
 	th.closed(stream.EndOfJob, 1)
 }
 
-// A notification of a changed key is handled without waiting for a heartbeat.
 func TestStreamEndsWithNotificationOfItsKey(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = time.Hour })

@@ -105,7 +105,7 @@ func TestBadIdempotencyKeys(t *testing.T) {
 	}
 }
 
-// Long ids are refused and not truncated: a client could not find its job by a truncated id.
+// A client could not find its job by a truncated id.
 // Promise: draft 3.9, 9.2
 func TestLongCorrelationIDIsRefused(t *testing.T) {
 	t.Parallel()

@@ -30,7 +30,7 @@ func TestRetryAfterOfFaults(t *testing.T) {
 	w := newWorld(t).session()
 	tag := w.send("GET", jobSelf, "").Header.Get("ETag")
 	for effect, want := range map[string]struct {
-		lines []string // nil: a date
+		lines []string // nil: a single line with a date
 		wait  *int
 	}{
 		`{"retry_after":61}`:                                                {[]string{"61"}, new(61)},
@@ -149,7 +149,7 @@ func TestHalfClosedConnections(t *testing.T) {
 	}
 }
 
-// The record of a rewritten response has the states that the client sees. If-None-Match does not turn it into 304.
+// The record of a rewritten response has the states that the client sees. If-None-Match never turns a rewritten response into 304.
 func TestRewrittenStates(t *testing.T) {
 	t.Parallel()
 	const json, document = "application/json", "application/problem+json"

@@ -118,7 +118,7 @@ func TestFixturesAreMadeInTime(t *testing.T) {
 	unlock()
 }
 
-// The slot of a journal is released after the journal is sent, or if there is no such journal. The access log must not read the streamed
+// The slot of a journal is released after the journal is sent, or if the session is not found. The access log must not read the streamed
 // body.
 func TestJournalsOneAfterTheOther(t *testing.T) {
 	t.Parallel()

@@ -38,7 +38,7 @@ func (w *world) watchKeys() {
 	})
 }
 
-// A job is returned when its state changes; a report and a result when the job has ended.
+// A request for a job waits for the next change of its state. A request for a report or result waits for the job's end.
 // Promise: patterns Submission
 func TestGetWaitsForAChangeOfState(t *testing.T) {
 	t.Parallel()

@@ -118,10 +118,9 @@ func TestRegistrationChallengesTheReceiver(t *testing.T) {
 	require.Equal(t, []string{"https://example.com/y"}, r.urls[before:])
 }
 
-// receiver records the URLs that the service has asked for consent. says returns the refusal, or "" to accept. If says is nil, the
-// receiver always accepts.
+// receiver records the URLs that the service has asked for consent.
 type receiver struct {
-	says func() string
+	says func() string // returns the refusal, or "" to accept; nil: always accepts
 	urls []string
 }
 

@@ -159,7 +159,7 @@ func (s *Service) Changed(client, id job.ID) {
 	s.Hub.Received(job.Notification{ClientID: client, JobID: id})
 }
 
-// Move puts a job into the given states in turn, as workers do, and notifies watchers. QUEUED retries a failed job.
+// Move puts a job into the given states in turn, as workers do, and notifies watchers. A failed job reaches QUEUED by a retry.
 func (s *Service) Move(id job.ID, states ...job.State) {
 	s.T.Helper()
 	ctx := context.Background()
@@ -202,7 +202,7 @@ func (s *Service) Newest() job.ID {
 	return id
 }
 
-// listener reports a connection to other processes, but delivers no notifications.
+// listener pretends to be connected to other processes. It delivers no notifications.
 type listener struct{}
 
 func (listener) Watch(job.ID)    {}

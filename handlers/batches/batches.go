@@ -75,7 +75,7 @@ func (s *API) submitBatch(r *httpkit.Request) error {
 	prefs.ApplyAsync()
 	r.Honored(prefs)
 	if b.Refused() > 0 {
-		r.InLanguage(job.Languages[0]) // language of the refusals
+		r.InLanguage(job.Languages[0]) // the errors of refused items are always in this language
 	}
 	receipt := s.receiptOf(b)
 	receipt.Warnings = warnings

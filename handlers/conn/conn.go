@@ -1,5 +1,5 @@
-// Package conn adds what fasthttp lacks. It limits the number of connections, and closes idle ones for new ones. It checks request framing
-// strictly. It delivers responses even if the request body is unread, and detects clients that hang up.
+// Package conn adds what fasthttp lacks. It limits the number of connections, and closes idle connections to make room for new ones. It
+// checks request framing strictly. It delivers responses even if the request body is unread, and detects clients that hang up.
 package conn
 
 import (
@@ -50,7 +50,8 @@ func (c *Conn) Begin() {
 // has surely been sent.
 func (c *Conn) End() { c.answered.Store(true) }
 
-// move puts the connection into an idle list, or into none if idle is nil. During Refuse, it closes idle connections instead.
+// move puts the connection into an idle list, or into none if idle is nil. During the time set by Refuse, a connection that becomes idle is
+// closed instead.
 func (c *Conn) move(idle *list.List) {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
@@ -97,8 +98,8 @@ func (c *Conn) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// WhenGone calls gone if the client hangs up before stop is called. Call WhenGone after reading the whole request, and stop before the next
-// Read. WhenGone stops watching once the client sends its next request.
+// WhenGone calls gone if the client hangs up before stop is called. Call WhenGone after the whole request has been read. Call the function
+// stop before the next Read. WhenGone stops watching when the client sends its next request.
 func (c *Conn) WhenGone(gone func()) (stop func()) {
 	if len(c.ahead) > 0 {
 		return func() {}
@@ -115,7 +116,7 @@ func (c *Conn) WhenGone(gone func()) (stop func()) {
 		}
 	}()
 	return func() {
-		_ = c.SetReadDeadline(time.Unix(1, 0)) // long past: it ends the read
+		_ = c.SetReadDeadline(time.Unix(1, 0)) // a deadline in the past ends the read
 		<-done
 		_ = c.SetReadDeadline(time.Time{})
 	}

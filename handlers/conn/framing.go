@@ -8,7 +8,7 @@ import (
 )
 
 // FramingError describes a violation of HTTP's message framing (RFC 9112, sections 2.2, 5, 6 and 7.1). Refusing such requests prevents
-// request smuggling, where a proxy takes part of the body for a second request.
+// request smuggling, in which a proxy treats part of a body as another request.
 type FramingError string
 
 func (e FramingError) Error() string { return string(e) }
@@ -30,7 +30,7 @@ const maxExtra = 64 << 10
 // framing tracks the requests on a connection. It refuses a request if servers or proxies could disagree about where it ends.
 type framing struct {
 	next    part  // kind of the next line
-	left    int64 // bytes of the body before that line
+	left    int64 // body bytes before the next line
 	line    []byte
 	extra   int   // bytes of trailers and chunk extensions
 	length  int64 // Content-Length; -1: none

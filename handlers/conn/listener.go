@@ -21,7 +21,7 @@ const (
 	silentGrace   = 250 * time.Millisecond // at shutdown, new connections have this long to send a request
 	firstPause    = 5 * time.Millisecond   // pause after a failure to accept; it doubles up to lastPause
 	lastPause     = time.Second
-	logEvery      = 10 * time.Second // minimum between log lines about closed connections
+	logEvery      = 10 * time.Second // minimum time between log lines about closed connections
 	maxPerAddress = 1000
 )
 
@@ -195,8 +195,8 @@ func (l *Listener) forget(c *Conn) {
 	}
 }
 
-// Close closes the listener once. After silentGrace it closes connections that have sent nothing. fasthttp would wait five seconds for
-// them.
+// Close closes the listener. After silentGrace, it also closes connections that have sent nothing. fasthttp would wait five seconds for
+// them. Repeated calls do nothing and return the same error.
 func (l *Listener) Close() error {
 	l.once.Do(func() {
 		close(l.closed)

@@ -63,7 +63,7 @@ func TestHeadersMatchDocument(t *testing.T) {
 		}
 	}
 	require.NoError(t, yaml.Unmarshal(docs.OpenAPI, &document))
-	// The document also lists headers of deliveries, which pages never send. Browsers set User-Agent themselves.
+	// The OpenAPI document also lists headers of deliveries. Pages never send these. Browsers set User-Agent themselves.
 	ofDeliveries := []string{"ce-", "webhook-", "Signature", "Content-", "WebHook-", "User-Agent"}
 	for _, p := range document.Components.Parameters {
 		ofDelivery := slices.ContainsFunc(ofDeliveries, func(prefix string) bool { return strings.HasPrefix(p.Name, prefix) })

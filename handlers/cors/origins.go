@@ -1,5 +1,5 @@
 // Package cors decides which web pages may call the API from a browser, and with which headers (CORS). Cookies and other browser
-// credentials are never allowed: a page sends its own key.
+// credentials are never allowed. Pages send an API key instead.
 package cors
 
 import (

@@ -37,8 +37,8 @@ const (
 	ignored      = "The work kind ignores this member: it is stored and shown with the job, but has no effect."
 )
 
-// ignoredParams returns a warning for each member of params that the work kind ignores. If there are many, the last warning counts the
-// rest. Pointers are relative to the job request.
+// ignoredParams returns a warning for each member of params that the work kind ignores. After maxWarnings warnings, one more warning says
+// how many other members are ignored. Pointers are relative to the job request.
 func ignoredParams(params []byte, used string) (warnings []job.Violation) {
 	more := 0
 	for name := range members(params) {

@@ -49,7 +49,7 @@ func Webhook(body []byte, key string) (req job.WebhookRequest, err error) {
 }
 
 // WebhookPatch reads the body of a request to change a webhook: a JSON merge patch (RFC 7396). null is refused because no member of a
-// webhook can be removed. It reports mistakes in the same way as Webhook.
+// webhook can be removed. WebhookPatch reports mistakes in the same way as Webhook.
 func WebhookPatch(body []byte) (p job.WebhookPatch, err error) {
 	r := newReader(public, body, Limits{})
 	defer r.done()

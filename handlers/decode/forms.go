@@ -30,7 +30,7 @@ func unless(valid func(string) bool, wrong string) check {
 	}
 }
 
-// form is the required form of a text. It sets either wrong, or fits and characters.
+// form is the required form of a text. Either `wrong` is set, or both `fits` and `characters`.
 type form struct {
 	wrong      check
 	fits       func(string) bool // reports whether a text is valid
@@ -125,10 +125,10 @@ func isWord(s string, limit int) bool {
 	return 0 < len(s) && len(s) <= limit
 }
 
-// isLine reports whether s has at most "most" characters, and no line breaks or invisible characters.
-func isLine(s string, most int) bool {
+// isLine reports whether s has at most limit characters, and no line breaks or invisible characters.
+func isLine(s string, limit int) bool {
 	const replaced = 3 // bytes of U+FFFD; PlainText may write it for each byte of s
-	return utf8.RuneCountInString(s) <= most && job.PlainText(s, replaced*len(s)) == s
+	return utf8.RuneCountInString(s) <= limit && job.PlainText(s, replaced*len(s)) == s
 }
 
 // OneOf returns a text such as "one of A, B, C".

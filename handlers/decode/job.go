@@ -92,8 +92,8 @@ func (r *reader) retry(sent *api.RetryPolicy) *job.RetryPolicy {
 	return p
 }
 
-// Batch reads the body of a request for many jobs. key is the Idempotency-Key header. It returns an error if the batch as a whole is
-// refused. Mistakes in an item are in the Violations of its Request, with pointers relative to the item. All items together list at most
+// Batch reads the body of a request for many jobs. key is the Idempotency-Key header. Batch returns an error if it refuses the batch as a
+// whole. Mistakes in an item are in the Violations of its Request, with pointers relative to the item. All items together list at most
 // job.MaxViolations violations; others are only counted.
 func Batch(body []byte, key string, limits Limits) (job.BatchRequest, error) {
 	r := newReader(public, body, limits)
@@ -210,7 +210,7 @@ func (l Limits) SchedulePatch(body []byte) (p job.SchedulePatch, err error) {
 	return p, nil
 }
 
-// If the member is null in the body, removed makes *to point to a zero value.
+// If the body sets the member to null, removed stores a pointer to a zero value in *to.
 func removed[T any](r *reader, name string, to **T) {
 	if *to == nil && slices.ContainsFunc(r.outer, func(m member) bool { return m.name == name }) {
 		*to = new(T)

@@ -15,7 +15,8 @@ type ForClient struct {
 	Request  []byte
 }
 
-// ForClientOf returns a function that decodes a request on behalf of a client. The member called name has the client's request.
+// ForClientOf returns a function that decodes a request on behalf of a client. `name` is the name of the member that has the client's
+// request.
 func (s *Schemas) ForClientOf(schema, name string) func(body []byte) (ForClient, error) {
 	return func(body []byte) (ForClient, error) {
 		r := newReader(s, body, Limits{})

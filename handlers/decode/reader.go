@@ -21,9 +21,9 @@ const (
 	maxNumberBytes  = 64   // length of a number literal
 	maxMembers      = 4000 // of one object
 	maxAllMembers   = 50_000
-	maxElements     = 50_000 // of all arrays
+	maxElements     = 50_000 // of all arrays of the body together
 	maxOuter        = 64     // members of the outermost object; no valid body has more
-	maxFound        = 2000   // findings that are sorted; more are only counted
+	maxFound        = 2000   // findings that are stored; further findings are only counted
 	minExponent     = -324   // of the smallest float64; databases may refuse smaller numbers
 	maxPointerBytes = 256
 	maxGuesses      = 50 // suggestions per body for wrong names
@@ -59,7 +59,7 @@ type reader struct {
 	input   bytes.Buffer
 	body    []byte
 	outer   []member // members of the outermost object
-	items   [][]byte // raw elements of the array of a batch's jobs
+	items   [][]byte // raw JSON of each job of a batch
 	path    []step
 	found   []finding
 	place   int      // index of the current outermost member
@@ -107,7 +107,6 @@ func (r *reader) begin(text []byte, options ...jsontext.Options) {
 	r.json.Reset(&r.input, options...)
 }
 
-// done drops the reader's references to the caller's body, and returns the reader to the pool.
 func (r *reader) done() {
 	r.reset(nil)
 	readers.Put(r)
@@ -163,7 +162,7 @@ func (r *reader) without(names ...string) []byte {
 	return append(bytes.TrimSuffix(text, []byte{','}), '}')
 }
 
-// value reads a value and checks it against the schema; nil means any value.
+// value reads a value and checks it against the schema. A nil schema allows any value.
 func (r *reader) value(s *schema) {
 	kind := r.json.PeekKind()
 	if s != nil && !s.allows(kind) {

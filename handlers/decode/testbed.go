@@ -108,15 +108,16 @@ func (r *reader) fixture(at string, sent *sentFixture) testbed.Fixture {
 	return f
 }
 
-// Faults is a decoded request for a client's fault rules. Rules lacks the rules of the profile, which are added after them.
+// Faults is a decoded request for a client's fault rules. Rules has only the rules of the request. The use case ReplaceFaults adds the
+// rules of the profile.
 type Faults struct {
 	Profile fault.Profile
 	Seed    int64
 	Rules   []fault.Rule
 }
 
-// FaultRules reads the body of a request for fault rules: an array, or an object with a profile, a seed and rules. A rule may only name
-// the given operations.
+// FaultRules reads the body of a request for fault rules: an array, or an object with a profile, a seed and rules. A rule may name only the
+// given operations and webhook deliveries (fault.Delivery).
 func FaultRules(body []byte, operations []string) (Faults, error) {
 	r := newReader(public, body, Limits{})
 	defer r.done()

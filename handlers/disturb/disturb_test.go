@@ -22,7 +22,6 @@ func TestFailuresWithinJobsAreChanged(t *testing.T) {
 		string(testbed.Shape.Rewrite(&fault.Effect{JobStatus: "PONDERING", ProblemType: "urn:odd", Language: "de"}, []byte(job))))
 }
 
-// Job results are not changed, because their digest would no longer match.
 func TestResultsStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	for name, changes := range map[string]bool{"Repr-Digest": false, "X-Other": true} {

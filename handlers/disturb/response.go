@@ -15,13 +15,14 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// Rewrites reports whether the effect changes the document in a response. It never changes job results, which have a digest.
+// Rewrites reports whether the effect changes the JSON body of a response. Job results are never changed, because their digest would no
+// longer match.
 func Rewrites(e *fault.Effect, r *fasthttp.Response) bool {
 	return e != nil && e.Rewrites() && len(r.Header.Peek("Repr-Digest")) == 0 && bytes.Contains(r.Header.ContentType(), []byte("json"))
 }
 
-// Response applies the effect to a finished response: to its document, its media type, and the way it is sent. Sending stops when ctx ends.
-// If the response is slow or partial, Response calls the function sent before the last byte, or after a hang-up.
+// Response applies the effect to a finished response: to its JSON body, its media type and how it is sent. Sending stops when ctx ends. For
+// a slow or partial response, it calls `sent` once, before the last byte or after a hang-up.
 func Response(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent func(hungUp bool)) {
 	r := &c.Response
 	if Rewrites(e, r) {

@@ -24,8 +24,9 @@ var (
 	pageScript string
 )
 
-// PageOf returns a page that shows an OpenAPI document with Swagger UI; "document" is the document's URL. Style and script are inline, so
-// the page loads only the document. Its policy allows the style and script by hash, requests to its own origin, and data: URLs for icons.
+// PageOf returns a page that shows an OpenAPI document with Swagger UI. `document` is the URL of the OpenAPI document. Style and script are
+// inline, so the page loads only the document. Its policy allows the style and script by hash, requests to its own origin, and data: URLs
+// for icons.
 func PageOf(title, document string) Page {
 	style, script := unzipped("swagger-ui.css.gz")+pageStyle, unzipped("swagger-ui-bundle.js.gz")+pageScript
 	return Page{
@@ -49,7 +50,7 @@ const frame = `<!DOCTYPE html>
 </html>
 `
 
-// OperatorPage serves the page of the operator API's document; "document" is the document's URL.
+// OperatorPage serves a page that shows the OpenAPI document of the operator API. `document` is the URL of the OpenAPI document.
 func OperatorPage(document string) http.Handler {
 	page := sync.OnceValue(func() Page { return PageOf("ForgeRun operator API", document) })
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -77,8 +78,8 @@ func unzipped(name string) string {
 	return string(text)
 }
 
-// PagePolicy is the Content Security Policy (Level 3) of pages without a script. A page cannot load anything, submit forms or be framed.
-// Its inline style is allowed by hash.
+// PagePolicy is the Content Security Policy (Level 3) of pages without a script. Such a page cannot load anything, submit forms or be
+// framed. Its inline style is allowed by hash.
 var PagePolicy = policy + "; style-src " + hashOf(baseStyle)
 
 const policy = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

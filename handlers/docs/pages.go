@@ -62,7 +62,7 @@ type index struct {
 	Base    string // text before the slug in a link
 	Groups  []group
 	Stages  []job.StageSpec
-	DocsURL string // relative URL of the API's page
+	DocsURL string // relative URL of the page that documents the API
 }
 
 type group struct {
@@ -70,7 +70,8 @@ type group struct {
 	Entries   []entry
 }
 
-// ProblemIndex returns the page that lists all problem types. Its links begin with base; docsURL is the API's page.
+// ProblemIndex returns the page that lists all problem types. Its links begin with base. docsURL is the relative URL of the page that
+// documents the API.
 func ProblemIndex(base, docsURL string) []byte {
 	groups := []group{
 		{ID: "requests", Title: "Refused and failed requests"}, {ID: "jobs", Title: "Failed attempts of jobs"},

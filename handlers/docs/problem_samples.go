@@ -58,7 +58,7 @@ func sampleOf(e entry, links job.Links) string {
 	return head(e) + "\n" + pretty(p)
 }
 
-// sampleDetails has details for codes with a standard detail that is too general.
+// sampleDetails replaces the standard details that are too general for a sample.
 var sampleDetails = map[job.Code]string{
 	job.CodeMethodNotAllowed:   "This resource does not support that method. It supports GET, HEAD, DELETE.",
 	job.CodeInvalidCredentials: "The request has no Authorization header. Send your API key in a single header: Authorization: Bearer frk_...",
@@ -83,7 +83,8 @@ var sampleDetails = map[job.Code]string{
 	job.CodeScheduleMissing: "No schedule with this id was found.",
 }
 
-// scenarioOf returns a scenario that makes a job fail for the reason. If there is none, it returns one that succeeds.
+// scenarioOf returns a scenario that makes a job fail for the reason. If no scenario fails for the reason, scenarioOf returns a scenario
+// that succeeds.
 func scenarioOf(reason job.Reason) job.Scenario {
 	kind := job.SuccessFast
 	if reason == job.CustomFailed {

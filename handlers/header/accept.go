@@ -16,9 +16,9 @@ func Excludes(accept, media string) bool {
 	return specific > 0 && weight == 0
 }
 
-// Prefers reports whether an Accept header gives the media type "media" a higher weight than "over".
-func Prefers(accept, media, over string) bool {
-	return quality(accept, media) > quality(accept, over)
+// Prefers reports whether an Accept header gives media a higher weight than other.
+func Prefers(accept, media, other string) bool {
+	return quality(accept, media) > quality(accept, other)
 }
 
 // fullQuality is the weight 1, in thousandths.
@@ -30,7 +30,8 @@ func quality(accept, media string) int {
 }
 
 // ofMedia returns the weight of a media type in an Accept header, in thousandths (RFC 9110, section 12.5.1). The most specific media range
-// that matches decides, and `best` is larger for a more specific range. If none matches, both are 0. An empty header accepts everything.
+// that matches decides. `best` says how specific this range is, from 1 to 3. If no range matches, both results are 0. An empty header
+// accepts everything.
 func ofMedia(accept, media string) (weight, best int) {
 	if accept == "" || accept == "*/*" {
 		return fullQuality, 0

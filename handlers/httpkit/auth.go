@@ -50,7 +50,7 @@ func (s keyHolders) Admit(r *Request) error {
 	return s.limit(r)
 }
 
-// checkPage refuses requests without a key that change something, if a page of another origin sent them. Browsers send such requests
+// checkPage refuses a request without a key if it changes something and a page of another origin sent it. Browsers send such requests
 // without a CORS preflight. A request with a key always needs a preflight.
 func (s *Kit) checkPage(r *Request) error {
 	origin := r.Get(fiber.HeaderOrigin)
@@ -178,7 +178,7 @@ func (s *Kit) addrOf(r *Request) netip.Addr {
 var authCodes = []job.Code{job.CodeInvalidCredentials, job.CodeTokenExpired, job.CodeForbidden, job.CodeKeyDisabled}
 
 // Refused counts and logs a failed authentication or authorization. The number of log lines is limited. Each line says how many were
-// omitted before it. A request without a line here gets none in the access log either.
+// omitted before it. A refused request that is not logged here is not in the access log, either.
 func (s keyHolders) Refused(r *Request, p *problem.Document) {
 	if r.refused != slowed { // auth_attempts_refused_total counts slowed requests
 		s.metrics.authFailures.WithLabelValues(string(p.Code)).Inc()

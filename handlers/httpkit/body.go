@@ -88,14 +88,14 @@ var smallBuffers = sync.Pool{New: func() any { return new([SmallBody]byte) }}
 type incoming struct {
 	bytes []byte
 	whole bool
-	wrong error            // why it was not read completely
+	wrong error            // why the body was not read completely
 	small *[SmallBody]byte // array behind the field bytes; nil if the body is larger
 	taken int              // reserved bytes of bodyMemory
 	read  int              // bytes received before the body was dropped
 }
 
-// ReadBody reads the body once. Routes call it after authentication, so that unknown callers cannot use memory. A body may arrive slowly.
-// Afterwards, the request's time limit restarts, and the caller's key is checked again.
+// ReadBody reads the body. Repeated calls do not read it again. Routes call it after authentication, so that unknown callers cannot use
+// memory. A body may arrive slowly. Afterwards, the request's time limit restarts, and the caller's key is checked again.
 func (r *Request) ReadBody() ([]byte, error) {
 	stream, in := r.Request().BodyStream(), &r.incoming
 	if stream == nil { // no body, or not from a network connection
@@ -216,8 +216,9 @@ func (r *Request) releaseSmall() {
 	}
 }
 
-// JSONBody returns the uncompressed body, and waits for a storage slot. The media type of the body must be application/json or in others.
-// The result is valid until the handler returns. If optional is true, it is nil for a missing body.
+// JSONBody returns the body, which must not be compressed. It also waits for a storage slot. The media type of the body must be
+// application/json or in others. The result is valid until the handler returns. If optional is true, the body may be missing. The result is
+// then nil.
 func (r *Request) JSONBody(optional bool, others ...string) ([]byte, error) {
 	body, err := r.ReadBody()
 	if err != nil {

@@ -115,7 +115,8 @@ func (r *Request) resetResponse(before *fasthttp.ResponseHeader) {
 	r.Response().ResetBody()
 }
 
-// read handles GET. If If-Match or Accept excludes the response, read sends an error instead. Event streams need no check.
+// read handles GET. If If-Match or Accept excludes the response, read sends an error instead. Event streams are not checked: their handler
+// has already taken over the connection.
 func (s *Kit) read(r *Request, handle Handler) error {
 	if !r.Has(fiber.HeaderIfMatch) && !strings.Contains(r.List(fiber.HeaderAccept), ";") { // neither If-Match nor a weight in Accept
 		return handle(r)

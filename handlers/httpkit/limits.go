@@ -93,8 +93,8 @@ func (s *Kit) limit(r *Request) error {
 	return r.allowed(s.Limiter.Allow(r.Ctx, r.Caller.ClientID), "")
 }
 
-// LimitItems makes a request count as the given number of requests, and refuses it above the rate limit. The text "more" is the last
-// sentence of the error, with %d for the number of items.
+// LimitItems makes a request count as the given number of requests, and refuses it above the rate limit. `more` is appended to the error.
+// It must have a %d for the number of items.
 func (r *Request) LimitItems(items int, more string) error {
 	return r.allowed(r.Kit.Limiter.AllowItems(r.Ctx, r.Caller.ClientID, items), fmt.Sprintf(more, items))
 }
@@ -167,8 +167,8 @@ func (c *Config) DecodeLimits() decode.Limits {
 }
 
 // Wait calls the function wait. The context of wait ends when the client's waiting time is over, the client hangs up, or the key becomes
-// invalid. Wait returns the zero value if the client did not wait or nothing happened in time. A wait counts towards the limit of streams.
-// At the limit, the request continues without a wait. The request's time limit restarts afterwards.
+// invalid. Wait returns the zero value if the client did not ask to wait, or if nothing happened in time. A wait counts towards the limit
+// of streams. At the limit, the request continues without a wait. After a wait, the request's time limit restarts.
 func Wait[T any](r *Request, prefs *header.Preferences, wait func(context.Context) (T, error)) (v T, err error) {
 	limit, _ := prefs.Wait()
 	if limit == 0 {
@@ -190,7 +190,7 @@ func Wait[T any](r *Request, prefs *header.Preferences, wait func(context.Contex
 	r.Span.AddEvent("wait")
 	began := time.Now()
 	authorization := r.Request().Header.PeekAll(fiber.HeaderAuthorization)
-	for again := true; again; { // wait ends when the key changes; repeat it while the key is valid
+	for again := true; again; { // the function wait also returns when the key changes; call it again while the key is valid
 		waiting, changed := context.WithCancel(ctx)
 		stop := r.Kit.Keys.WatchKey(r.Caller.KeyID, changed)
 		// Checked after the watch has started, so no change is missed.

@@ -32,7 +32,7 @@ type Request struct {
 	Route   *Route
 	ID      string
 	Ctx     context.Context // for the use case; ends at the request timeout
-	Base    context.Context // has the request's span; ends only when the server does
+	Base    context.Context // has the request's span; ends when the server shuts down
 	Span    trace.Span      // no-op if the request is not traced
 	Start   time.Time
 	Waited  time.Duration // time spent waiting for the client, which is not the service's latency
@@ -235,12 +235,12 @@ func (r *Request) Relate(path, rel string) {
 	r.Append(fiber.HeaderLink, "<"+r.Kit.Links.At(path)+`>; rel="`+rel+`"`)
 }
 
-// PageSize returns the limit in the query, or the argument if there is none.
-func (r *Request) PageSize(otherwise int) int {
+// PageSize returns the query parameter `limit`, or `usual` if the query has none.
+func (r *Request) PageSize(usual int) int {
 	if n, ok := query.Positive(r.Query("limit")); ok {
 		return n
 	}
-	return otherwise
+	return usual
 }
 
 // Filters returns the filters in the query. They are part of the scope of a list's cursors, so that a cursor is valid only with the same
@@ -269,8 +269,8 @@ func Paged[T, V any](r *Request, scope string, show func(T) V, read func(after j
 	})
 }
 
-// PagedAt is like Paged, but positions in the list are "size" bytes long. after is nil for the first page, and next is nil after the last
-// entry.
+// PagedAt is like Paged for other positions than job ids. `size` is the length of a position in bytes. `read` gets a nil position for the
+// first page. It returns a nil position if the list has no more entries.
 func PagedAt[T, V any](
 	r *Request, scope string, size int, show func(T) V, read func(after []byte, limit int) (entries []T, next []byte, err error),
 ) (err error) {

@@ -40,11 +40,11 @@ type Route struct {
 	Success      int    // usual success status
 	Handle       Handler
 	Query        []query.Parameter
-	Produces     []string // media types of responses, one of which the request must accept; nil: not checked before handling
+	Produces     []string // media types of responses; the request must accept one of them. nil: not checked before handling
 	Hidden       bool     // not served to clients; called only to get the entity tag for If-Match and If-None-Match
 }
 
-// Row returns a route. It produces the media types AsJSON unless it is public.
+// Row returns a route. Row sets Produces to AsJSON, except for public routes.
 func Row(method, path string, access Access, action string, success int, handle Handler, parameters ...query.Parameter) Route {
 	rt := Route{Method: method, Path: path, Access: access, Action: action, Success: success, Handle: handle, Query: parameters}
 	if access != Public {
@@ -126,8 +126,8 @@ func (s *Kit) Register(routes []Route) {
 	}
 }
 
-// If a route with parameters also matches a path, registerHidden makes unsupported methods of that path return 405. Without it, GET
-// /v1/jobs/batch would look up a job with the id "batch".
+// A fixed path such as /v1/jobs/batch may also match a route with parameters. registerHidden makes unsupported methods of such a path
+// return 405. Without it, GET /v1/jobs/batch would look up a job with the id "batch".
 func (s *Kit) registerHidden() {
 	allowed := map[string][]string{}
 	for _, rt := range s.Routes {

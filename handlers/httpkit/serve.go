@@ -80,7 +80,7 @@ func (s *Kit) run(r *Request, handle Handler) (err error) {
 		}
 	}
 	stream := slices.Contains(r.Route.Produces, EventStream) && r.WantsStream() // streams have their own limit
-	if r.Route.Method == fiber.MethodGet && !stream {                           // other requests enter after reading their body
+	if r.Route.Method == fiber.MethodGet && !stream {                           // other requests wait for a slot after their body was read
 		if err := r.Enter(); err != nil {
 			return err
 		}

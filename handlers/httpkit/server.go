@@ -88,7 +88,7 @@ type Interceptor interface {
 	Body(r *Request, body []byte)
 	// After is called when the response is complete but not sent.
 	After(r *Request)
-	// Stream returns the connection for an event stream to write to.
+	// Stream returns the connection that an event stream must write to.
 	Stream(r *Request, c *conn.Conn) net.Conn
 }
 
@@ -206,7 +206,7 @@ func (s *Kit) newApp() *fiber.App {
 		DisableStartupMessage:        true,
 		DisablePreParseMultipartForm: true,
 		RequestMethods:               append(slices.Clone(fiber.DefaultMethods), otherMethod),
-		// ReadBody reads the bodies, and limits their size. Before that, fasthttp waits for at most BodyLimit bytes.
+		// ReadBody reads the bodies, and limits their size. fasthttp itself waits for at most BodyLimit bytes before it calls the handler.
 		StreamRequestBody: true,
 		BodyLimit:         1,
 		ReadBufferSize:    s.MaxHeaderBytes,
@@ -263,8 +263,8 @@ func nameMethod(c *fasthttp.RequestCtx) {
 	}
 }
 
-// decodePath decodes percent-encoded unreserved characters in the path once, because both forms mean the same (RFC 3986, section 6.2.2.2).
-// Other characters, such as %2F, stay encoded and are never part of an id.
+// decodePath decodes percent-encoded unreserved characters in the path. Encoded or not, such a character means the same (RFC 3986, section
+// 6.2.2.2). Other characters, such as %2F, stay encoded and are never part of an id.
 func decodePath(c *fasthttp.RequestCtx) {
 	path := c.URI().PathOriginal()
 	if bytes.IndexByte(path, '%') < 0 {

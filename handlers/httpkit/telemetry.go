@@ -25,7 +25,8 @@ type metrics struct {
 	refused      *prometheus.CounterVec
 }
 
-// The series for the usual status of each route start at zero. Labels come from the route table, never from client input.
+// The metrics for each route's usual status exist from the start, with the value 0. Labels come from the route table, never from client
+// input.
 func newMetrics(f telemetry.Factory, routes []Route) *metrics {
 	m := &metrics{
 		requests: f.Counters("http_requests_total",

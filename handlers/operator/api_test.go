@@ -67,7 +67,6 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// The document matches the routes.
 func TestPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -100,7 +99,7 @@ func TestPathsAndMethods(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.get("/admin/v1/jobs/"+strings.ReplaceAll(anID.String(), "-", "%2D")).StatusCode)
 }
 
-// A change is not made if the audit log cannot store it. A failed change is logged with its status.
+// If the audit log cannot store the entry, the change is not made. A failed change is logged with its status.
 func TestAuditComesFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

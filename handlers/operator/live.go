@@ -30,7 +30,7 @@ type live struct {
 
 	mu        sync.Mutex
 	listeners map[chan struct{}]bool
-	end       context.CancelFunc // stops the loop, which runs while there are listeners
+	end       context.CancelFunc // stops the loop
 }
 
 func newLive(mark func(context.Context) (string, error), log *slog.Logger) *live {

@@ -27,7 +27,7 @@ func TestListenersShareOnePoll(t *testing.T) {
 		one, leaveOne := l.listen()
 		two, leaveTwo := l.listen()
 		time.Sleep(time.Second / 2) // between two polls
-		for len(one)+len(two) > 0 { // the first poll may have been before or after the second listener
+		for len(one)+len(two) > 0 { // the first poll may have been before or after the second listener started
 			select {
 			case <-one:
 			case <-two:

@@ -73,7 +73,7 @@ func withPage(parameters ...query.Parameter) []query.Parameter {
 func (a *API) Routes() []httpkit.Route {
 	routes := slices.Concat(a.readingRoutes(), a.changingRoutes(), a.testbedRoutes())
 	for i, rt := range routes {
-		if !strings.HasPrefix(rt.Path, prefix+"erasures") { // the hash of an erasure covers its record as sent
+		if !strings.HasPrefix(rt.Path, prefix+"erasures") { // do not escape erasures: their hash covers the record as it is sent
 			routes[i].Handle = escaped(rt.Handle)
 		}
 	}
@@ -202,7 +202,7 @@ func withBody[T any](a *API, path, action, target string, read func(body []byte)
 // endTimeout is the time to complete an audit entry. It does not depend on the request's context, which may have ended.
 const endTimeout = 5 * time.Second
 
-// audited stores an audit entry before do runs, and completes it afterwards. A panic leaves the entry open.
+// audited stores an audit entry, calls the function do, and then completes the entry. A panic leaves the entry open.
 func (a *API) audited(target string, detail func(*httpkit.Request) (any, error), do httpkit.Handler) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		entry := admin.AuditEntry{

@@ -50,7 +50,8 @@ func (c Cursors) Seal(ctx context.Context, owner job.ID, scope string, position 
 // Open returns the position in a cursor. The position must be size bytes long.
 func (c Cursors) Open(ctx context.Context, owner job.ID, scope, cursor string, size int) ([]byte, error) {
 	raw, err := cursorEncoding.DecodeString(cursor)
-	if err != nil || len(raw) != cursorSum+size || len(cursor) != cursorEncoding.EncodedLen(len(raw)) { // the decoder skips line breaks
+	// DecodeString skips line breaks. The comparison of lengths refuses them.
+	if err != nil || len(raw) != cursorSum+size || len(cursor) != cursorEncoding.EncodedLen(len(raw)) {
 		return nil, ErrBadCursor
 	}
 	key, err := c(ctx)
@@ -76,7 +77,7 @@ type Info struct {
 	NextCursor *string `json:"next_cursor"` // null at the end
 }
 
-// ListOf returns a page of entries without a next cursor.
+// ListOf returns a page of entries. The next cursor of the page is null.
 func ListOf[T, V any](entries []T, limit int, view func(T) V) List[V] {
 	list := List[V]{make([]V, len(entries)), Info{Limit: limit}}
 	for i, entry := range entries {

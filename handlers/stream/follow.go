@@ -16,7 +16,7 @@ const (
 	noteHold = time.Second // how long events are held back before the stream sends heldNote
 
 	readPause     = 10 * time.Millisecond  // minimum time between two reads after a notification
-	progressPause = 250 * time.Millisecond // the same after a notification with progress
+	progressPause = 250 * time.Millisecond // minimum time between two reads after a notification with progress
 
 	minRetry   = 100 * time.Millisecond // between retries while storage fails
 	maxRetry   = 5 * time.Second
@@ -89,8 +89,8 @@ func (st *Stream) noteHeld(withheld bool) error {
 	return nil
 }
 
-// writePage writes events, and the final progress before the end of an attempt. It frees each event after writing it. received is true if
-// writePage has read notifications, which may announce later events.
+// writePage writes events. Before the event that ends an attempt, it writes the attempt's final progress. It frees each event after writing
+// it. received is true if writePage has read notifications, which may announce later events.
 func (st *Stream) writePage(ctx context.Context, p Page, notifications <-chan job.Notification) (received bool, err error) {
 	for i := range p.Events {
 		if err := st.beatIfDue(ctx); err != nil {

@@ -122,7 +122,7 @@ func (e *Engine) Run(st *Stream) {
 	st.logEnd(ctx, err, stack)
 }
 
-// A panic ends this stream but no other. stack is then the stack trace of the panic.
+// A panic ends only this stream. stack is the stack trace of the panic, or nil.
 func (st *Stream) write(ctx context.Context) (stack []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -38,7 +38,7 @@ type writer struct {
 	buf   bytes.Buffer
 }
 
-// chunk is the size of a write. The buffer is flushed when it is this full.
+// The buffer is flushed when it holds this many bytes.
 const chunk = 8 << 10
 
 // frame appends a server-sent event (HTML standard, section 9.2), and flushes a full buffer. An event without an id leaves the reader's

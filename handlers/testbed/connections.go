@@ -19,7 +19,7 @@ type nextFault struct {
 	effect *fault.Effect
 }
 
-// pendingFault returns the fault that an earlier request on the connection has set for this one. A half-closed connection gets no
+// pendingFault returns the fault that an earlier request left for the next request on the connection. A half-closed connection gets no
 // responses at all. Other faults apply only to the same client's requests, and not to the test bed's own routes.
 func (v *visit) pendingFault(ofTestbed bool) *fault.Effect {
 	c, ok := v.Context().Conn().(*conn.Conn)

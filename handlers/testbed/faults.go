@@ -216,7 +216,7 @@ func (s *API) After(r *httpkit.Request) {
 		v.slowFault()
 		return
 	}
-	c.OnClose.Store(&v.slowFault) // released with the connection, after the slow response
+	c.OnClose.Store(&v.slowFault) // the slot is released when the connection closes, after the slow response
 }
 
 // sentLater reports whether the response is sent after the method After has returned.
