@@ -57,8 +57,8 @@ func (got sample) deliveries(sys system) {
 	got[besideHangs] = must(mixed.deliver(sys.ctx, manyClientJobs))
 }
 
-// subscribers are clients with webhook endpoints in this process. Each endpoint has its own port, since endpoints of a client at
-// one origin share a limit.
+// subscribers are clients with webhook endpoints in this process. Each endpoint has its own port, because a client's endpoints at one
+// origin share a limit.
 type subscribers struct {
 	targets   []target
 	answering int           // how many endpoints of all clients answer

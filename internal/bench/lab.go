@@ -27,8 +27,8 @@ const (
 	stopGrace   = 2 * time.Minute
 )
 
-// lab has the servers and the programs under test. A failure ends the experiment: the function check panics, and attempt recovers and
-// returns the error.
+// lab has the servers and the programs under test. A failure ends the experiment: the function check panics, and the function attempt
+// recovers and returns the error.
 type lab struct {
 	options
 	ctx      context.Context

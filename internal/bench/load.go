@@ -26,8 +26,8 @@ var plainJob = []byte(`{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL"}`)
 type closed struct {
 	clients int
 	during  time.Duration               // 0: until all requests are sent
-	jobs    int                         // 0: until during is over
-	admit   func(context.Context) error // each request waits until it returns; nil: no wait
+	jobs    int                         // 0: no limit; the load then ends after `during`
+	admit   func(context.Context) error // called before each request, which waits until admit returns; nil: no wait
 }
 
 type load struct {

@@ -13,7 +13,6 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// Ratios are computed per round, not from medians.
 func TestComparisonInTurns(t *testing.T) {
 	t.Parallel()
 	order := ""

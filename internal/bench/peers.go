@@ -23,8 +23,8 @@ const (
 	drainFigure = "Finished of a backlog, jobs/s"
 )
 
-// peer measures River or asynq. Each element of `runs` lists phases, such as "insert drain". They run in order, on stores that are empty
-// at first.
+// peer measures River or asynq. Each element of `runs` lists phases, such as "insert drain". Each element starts with empty stores and runs
+// its phases in order.
 func (got sample) peer(l *lab, program, name string, runs ...string) {
 	for _, phases := range runs {
 		check(l.attempt(func() {

@@ -29,7 +29,7 @@ const (
 	largeSustained  = "Large table: submitted and finished, jobs/s"
 	largeRead       = "Large table: GET job, p99, ms"
 
-	unfinishedJobs = 2000 // limit of unfinished jobs: workers always have work, and jobs finish within seconds
+	unfinishedJobs = 2000 // limit of unfinished jobs: enough to keep workers busy, few enough to finish within seconds
 	idleJobs       = 300
 	idleWindow     = 10 * time.Second
 	readPause      = 2 * time.Millisecond // pause between GET requests, so that reads do not saturate the service
@@ -119,7 +119,7 @@ func idle(l *lab) {
 }
 
 // startsOneByOne submits one job at a time and returns the latencies from request to start, in ms. The pauses between jobs are longer than
-// a worker's polling interval, so each job ends before the next one.
+// a worker's polling interval, so each job ends before the next one is submitted.
 func (s system) startsOneByOne() (starts []float64) {
 	var sent []time.Time
 	began := time.Now()
@@ -151,8 +151,8 @@ func largeTable(l *lab) {
 	}, largeAccepted, largeSustained, largeRead)
 }
 
-// table measures the throughput and read latency of largeTable. It reads random jobs that were created before `before`. At the end it
-// waits until all jobs have finished.
+// table measures throughput and read latency for one side of largeTable. It reads random jobs that were created before `before`. At the end
+// it waits until all jobs have finished.
 func (got sample) table(sys system, before time.Time) {
 	sys.sleep(quiet)
 	got[largeSustained], _ = sys.sustained()
@@ -203,7 +203,7 @@ func (s system) fill() {
 //go:embed copy_jobs.sql
 var copyJobStatement string
 
-// copyJobs copies a finished job many times. Triggers and synchronous commits are off, to save time.
+// Triggers and synchronous commits are off, to save time.
 func copyJobs(ctx context.Context, conn *pgx.Conn, id uuid.UUID, jobs int) error {
 	_, err := conn.Exec(ctx, "SET session_replication_role = replica; SET synchronous_commit = off; SET jit = off")
 	for first := 1; first <= jobs && err == nil; first += copyChunk {

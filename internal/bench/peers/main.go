@@ -78,7 +78,6 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// working starts workers, calls `do`, and waits until all jobs have run.
 func (p *peer) working(ctx context.Context, do func() error) error {
 	var done atomic.Int64
 	finished := make(chan struct{})
