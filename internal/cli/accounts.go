@@ -40,7 +40,7 @@ func (s *Shell) keys() *cobra.Command {
 	return s.forOperators(s.forClients(c))
 }
 
-// public returns a client of the public API, or nil if the address of an admin listener is known.
+// public returns a client of the public API. It returns nil if the operator API's address is known and can be used instead.
 func (c *call) public() (*client.Client, error) {
 	_, _, err := c.operator()
 	if !errors.Is(err, access.ErrNoAddress) {
@@ -57,7 +57,7 @@ func createClient(f *pflag.FlagSet) run {
 			return err
 		}
 		var made client.CreatedClient
-		if public != nil { // some services require an operator's token to create a client
+		if public != nil { // some services let only operators create client accounts
 			public = public.WithKey(c.finder().AdminToken())
 			made.ClientID, err = public.CreateClient(c)
 		} else {

@@ -178,7 +178,7 @@ func codeOf(job *client.Job) int {
 	return command.Failed
 }
 
-// worse returns the worse of two exit codes. Failure is worst, then cancel, then success.
+// Failure is the worst exit code, then cancel, then success.
 func worse(a, b int) int {
 	if a == command.Failed || b == command.Failed {
 		return command.Failed
@@ -205,7 +205,7 @@ func watch(c *call, api *client.Client) error {
 			if err == nil {
 				progress = *p
 			}
-			if err != nil || !on { // the status line shows progress, if it is on
+			if err != nil || !on { // without a status line, progress is printed too
 				line.Clear()
 				if err := c.printMessage(m); err != nil {
 					return err

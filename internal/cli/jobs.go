@@ -65,7 +65,7 @@ func (s *Shell) jobs() *cobra.Command {
 	return s.forClients(c)
 }
 
-// completeJobs completes the ids of the latest jobs in the given states, or in any state for "".
+// completeJobs completes the ids of the latest jobs in the given states. The state "" means any state.
 func (s *Shell) completeJobs(states []string) cobra.CompletionFunc {
 	const most = 50
 	return func(c *cobra.Command, _ []string, begun string) (ids []string, _ cobra.ShellCompDirective) {

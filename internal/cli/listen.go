@@ -94,7 +94,7 @@ func (r *receiver) listen(api *client.Client) error {
 	select {
 	case err := <-served:
 		return err
-	case <-r.enough: // Shutdown, unlike Close, lets the last response be sent
+	case <-r.enough: // Shutdown waits until the last response is sent; Close would not
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r), patience)
 		defer cancel()
 		return server.Shutdown(ctx)
@@ -113,7 +113,7 @@ type receiver struct {
 	*call
 	addr, publicURL, forward string
 	events                   []string
-	count                    int // of messages; 0: no limit
+	count                    int // limit of messages to receive; 0: no limit
 	structured               bool
 
 	mu       sync.Mutex // guards the fields below; locked until verifier is set, so that early messages wait
@@ -174,8 +174,8 @@ func (r *receiver) receive(request *http.Request, body []byte) int {
 	return status
 }
 
-// passOn runs the user's command with the message. Without a command, it prints the message. With --forward, it also sends the message to
-// that URL.
+// passOn runs the user's command with the message. Without a command, it prints the message. If --forward is set, it first sends the
+// message to that address.
 func (r *receiver) passOn(request *http.Request, m *client.WebhookMessage, body []byte) (status int) {
 	if len(r.args) > 0 {
 		if err := r.runCommand(m, body); err != nil {

@@ -78,7 +78,7 @@ func submit(f *pflag.FlagSet) run {
 			return wait(c, api)
 		}
 		job, err := api.Job(c, accepted.JobID)
-		if err != nil { // the job was accepted: print that response instead
+		if err != nil { // the job was accepted, so print the response to the submission instead
 			return c.One(jobView, accepted)
 		}
 		return c.One(jobView, job)
@@ -139,7 +139,7 @@ func requestFlags(f *pflag.FlagSet, r *client.JobRequest) (complete run) {
 	}
 }
 
-// jsonText returns the argument's JSON. For "@FILE", it reads the file.
+// jsonText returns `text`, which must be JSON. For "@FILE", it returns the content of the file.
 func (c *call) jsonText(text, flag string) (json.RawMessage, error) {
 	if name, ok := strings.CutPrefix(text, "@"); ok {
 		content, err := c.readFile(name)
@@ -179,7 +179,7 @@ func (c *call) warn(warnings []client.Violation) {
 
 var suggestion = regexp.MustCompile(`Did you mean (\w+)\?`)
 
-// unknownKind shortens the service's error for an unknown kind, which lists all kinds.
+// The service's error for an unknown kind lists all kinds. unknownKind shortens it.
 func (c *call) unknownKind(err error, kind string) error {
 	problem, ok := errors.AsType[*client.Problem](err)
 	if !ok || kind == "" || !slices.ContainsFunc(problem.Violations, func(v client.Violation) bool { return v.Pointer == "/work_kind" }) {

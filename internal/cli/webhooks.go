@@ -65,7 +65,7 @@ func replay(f *pflag.FlagSet) run {
 	})(f)
 }
 
-// resend asks the service to send all deliveries since a time again. Each request handles one page.
+// resend asks the service to repeat deliveries since a given time. Each request handles one page.
 func (c *call) resend(
 	since string, queue func(context.Context, string, time.Time, string, ...client.Option) (*client.Replay, error),
 ) error {

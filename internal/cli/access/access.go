@@ -24,7 +24,7 @@ const (
 	EnvDataDir    = "FORGERUN_DATA_DIR"
 )
 
-// Variables are the environment variables of the command line only. The servers ignore them.
+// Variables are the environment variables that only the command line reads.
 var Variables = []string{EnvURL, EnvKey, EnvAdminURL, EnvContext, EnvContexts}
 
 // Endpoint is a service with credentials. Fields may be empty.
@@ -41,8 +41,8 @@ type Flags struct {
 	Context string
 }
 
-// source is an endpoint from one place, such as flags or a context. The field anywhere allows a credential without an address to be sent
-// to any address.
+// source is an endpoint from one place, such as flags or a context. If `anywhere` is set, a credential without an address may be sent to
+// any address.
 type source struct {
 	Endpoint
 	anywhere bool
@@ -107,7 +107,7 @@ func same(a, b string) bool {
 	return trim(a) == trim(b)
 }
 
-// sources returns all known endpoints by precedence. The result missing says why forgerun dev is not running, or is "".
+// sources returns all known endpoints by precedence. `missing` says why forgerun dev is not running, or is "".
 func (f Finder) sources() (sources []source, missing string, err error) {
 	sources = append(sources, source{f.Flags.Endpoint, true})
 	environment := source{Endpoint{

@@ -19,7 +19,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 )
 
-// Contexts are addresses and credentials that a user has saved under names. Only this user can read their file.
+// Contexts are addresses and credentials that a user has saved under names. Only this user can read the file that stores them.
 type Contexts struct {
 	Current string              `yaml:"current,omitempty"`
 	All     map[string]Endpoint `yaml:"contexts,omitempty"`
@@ -46,7 +46,7 @@ func LoadContexts(getenv func(string) string) (*Contexts, error) {
 		return nil, err
 	}
 	if err := yaml.Unmarshal(content, p); err != nil {
-		// The YAML library's error quotes the content, which includes keys.
+		// The YAML library's error is left out, because it quotes the file's content, which includes keys.
 		return nil, command.Usagef("%s is not a valid file of contexts; 'forgerun help contexts-file' shows an example", p.path)
 	}
 	return p, nil
@@ -154,7 +154,6 @@ func ReadDev(dataDir string) (dev Dev, err error) {
 	return dev, nil
 }
 
-// hasEnded reports whether no process has this id.
 func hasEnded(pid int) bool {
 	process, err := os.FindProcess(pid)
 	if err == nil {

@@ -85,7 +85,7 @@ func (p *Printer) table(v View, values []any) error {
 	return nil
 }
 
-// latest returns the value's time if it is later than `now`. The clock of a test bed may be ahead.
+// latest returns `now`, or the value's created_at or updated_at if that is more than a second later. The clock of a test bed may be ahead.
 func latest(now time.Time, value any) time.Time {
 	for _, member := range []string{"created_at", "updated_at"} {
 		if at, err := time.Parse(time.RFC3339Nano, Text(At(value, member))); err == nil && at.After(now.Add(time.Second)) {

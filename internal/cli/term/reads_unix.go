@@ -7,5 +7,5 @@ import (
 	"syscall"
 )
 
-// IgnoreReads makes terminal reads fail while this process is in the background. Unix would otherwise stop the process.
+// IgnoreReads makes terminal reads fail while this process is in the background. Otherwise Unix would stop the process.
 func IgnoreReads() { signal.Ignore(syscall.SIGTTIN) }

@@ -32,8 +32,8 @@ func IsTerminal(v any) bool {
 	return f != nil && term.IsTerminal(int(f.Fd()))
 }
 
-// ReadPassword reads a line from a terminal without showing it. When the terminal hides the input, it calls ask, which prints the prompt.
-// It returns io.EOF for Ctrl-C and Ctrl-D.
+// ReadPassword reads a line from a terminal without showing it. It hides the input, and then calls `ask` to print the prompt. It returns
+// io.EOF for Ctrl-C and Ctrl-D.
 func ReadPassword(terminal *os.File, ask func()) (string, error) {
 	before, err := term.MakeRaw(int(terminal.Fd()))
 	if err != nil {
@@ -92,12 +92,12 @@ type Status struct {
 	clear string
 }
 
-// NewStatus returns the status line of an output. It is shown only if the parameter on is true.
+// NewStatus returns the status line of an output. If `on` is false, the line is never shown.
 func NewStatus(out io.Writer, on bool) *Status {
 	return &Status{out: out, on: on, clear: Style{mark: markFor(out)}.ClearLine()}
 }
 
-// Show draws the line, cut to the width of the terminal. painted lists words of text, each followed by the colored word.
+// Show draws the line, cut to the width of the terminal. `painted` lists pairs: a word of `text`, and the same word in color.
 func (s *Status) Show(text string, painted ...string) {
 	if !s.on {
 		return

@@ -30,7 +30,7 @@ type Writer struct {
 // Guard returns a Writer for an output of the program.
 func Guard(out io.Writer) *Writer { return &Writer{out: out} }
 
-// Raw returns the output that a Writer wraps. Child processes and job results are written to it without escapes.
+// Raw returns the output that a Writer wraps. Child processes write to it directly. Job results are also written to it, without escapes.
 func Raw(w io.Writer) io.Writer {
 	if guarded, ok := w.(*Writer); ok {
 		return guarded.out
