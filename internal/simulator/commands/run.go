@@ -147,8 +147,8 @@ func (f *runFlags) applyFlags(s *scenario.Scenario) error {
 	}
 	s.Drain = cmp.Or(f.drain, s.Drain)
 	if f.duration > 0 {
-		// Workers lists the number of workers in each step of the run, such as "1,16,1". A shorter run drops the last steps. With shorter steps,
-		// workers would finish few jobs.
+		// Workers lists the number of workers in each step of the run, such as "1,16,1". A shorter run drops the last steps. The steps keep their
+		// length, because workers would finish few jobs in shorter steps.
 		if steps := strings.Split(s.Service.Workers, ","); f.duration < s.Duration {
 			fit := int(math.Round(float64(len(steps)) * float64(f.duration) / float64(s.Duration)))
 			s.Service.Workers = strings.Join(steps[:max(fit, 1)], ",")

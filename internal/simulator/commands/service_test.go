@@ -129,8 +129,6 @@ func interruptedRun(t *testing.T, address string) {
 	requireCleanedUp(t, address, key)
 }
 
-// through starts a proxy for the service and returns its address. onResponse may change the responses to requests below /v1/jobs with the
-// given method.
 func through(t *testing.T, service, method string, onResponse func(r *http.Request, body []byte) []byte) string {
 	t.Helper()
 	target, err := url.Parse(strings.TrimSuffix(service, "/v1"))

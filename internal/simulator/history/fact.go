@@ -45,8 +45,8 @@ const (
 // Fact is an observation. Kind determines which fields are set.
 type Fact struct {
 	Job  string    `json:"job"`  // "" for none
-	At   time.Time `json:"at"`   // time of the observation by the simulator's clock; for an answer, time of its arrival
-	Sent time.Time `json:"sent"` // time of the request; for a row, time of the transaction by Postgres' clock
+	At   time.Time `json:"at"`   // observation time on the simulator's clock; for an answer, time of its arrival
+	Sent time.Time `json:"sent"` // time of the request; for a row, time of the transaction on Postgres' clock
 
 	Kind   Kind  `json:"kind"`
 	Tenant int   `json:"tenant"` // number of the tenant, from 0
@@ -102,7 +102,7 @@ type Answer struct {
 	RequestID string    `json:"request_id"`
 	Job       string    `json:"job"`
 	State     string    `json:"state"`
-	Attempt   int       `json:"attempt"` // number of the job's attempt after the request
+	Attempt   int       `json:"attempt"` // the job's attempt number after the request
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
 	Location  string    `json:"location"` // response header
@@ -231,7 +231,7 @@ type Account struct {
 	Webhooks []Webhook
 }
 
-// Webhook is a tenant's subscription, registered before its first submission.
+// Webhook is a tenant's subscription. It is registered before the tenant's first submission.
 type Webhook struct {
 	Tenant int
 	ID     string

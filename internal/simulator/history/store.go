@@ -202,7 +202,7 @@ func (ms Moves) At(real time.Time) time.Time {
 	return real
 }
 
-// Most returns the most service time that passes from d before to d after any move, but at least 2 d. d is real time.
+// Most returns the largest advance of the service time between `d` before and `d` after a move, or 2 d if that is larger. `d` is real time.
 func (ms Moves) Most(d time.Duration) time.Duration {
 	most := 2 * d
 	for _, m := range ms {
@@ -211,8 +211,8 @@ func (ms Moves) Most(d time.Duration) time.Duration {
 	return most
 }
 
-// Since returns the real time of an event that has the service time `at`. The result known is false if `at` is before the last move, or if
-// the clock does not run at rate 1.
+// Since returns the real time of an event that has the service time `at`. `known` is false if `at` is not after the last move, or the clock
+// does not run at rate 1.
 func (ms Moves) Since(at time.Time) (real time.Time, known bool) {
 	if len(ms) == 0 {
 		return at, true
@@ -226,8 +226,8 @@ func (ms Moves) Since(at time.Time) (real time.Time, known bool) {
 
 // Passing describes how the clock reached a service time: by running or by a jump.
 type Passing struct {
-	// Exact is true if the clock skipped the moment, or ran faster or slower than real time. An event that was due at the moment is then
-	// recorded with exactly this time.
+	// Exact is true if the clock skipped this service time, or did not run at rate 1. An event that was due then is recorded with exactly this
+	// time.
 	Exact bool
 	// Before is the highest service time that a process can show before it learns of the move.
 	Before time.Time

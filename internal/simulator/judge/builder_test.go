@@ -101,7 +101,6 @@ func calledBack(url string) func(*jobBuilder) { return func(t *jobBuilder) { t.s
 
 func (t *jobBuilder) add(k history.Kind, at time.Time, f history.Fact) {
 	f.Kind, f.At, f.Tenant, f.Job = k, at, t.tenant, t.id
-	// Facts with an event or a report, and stored deliveries, have no ticket.
 	if f.Event == nil && f.Report == nil && (f.Delivery == nil || k == history.Received) {
 		f.Ticket = t.ticket
 	}

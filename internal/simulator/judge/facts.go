@@ -19,8 +19,8 @@ type RunContext struct {
 	TimeScale     *float64
 	MaxRuntime    time.Duration // limit of an execution, to be multiplied by TimeScale
 	KeyWindow     time.Duration // how long an idempotency key is kept; 0: 24 h
-	MaxAttempts   int           // maximum number of attempts of a job
-	DeliveryTries int           // maximum number of attempts of a delivery; 0: unknown, but 2 or more
+	MaxAttempts   int
+	DeliveryTries int // maximum number of attempts of a delivery; 0: unknown, but 2 or more
 
 	Chaos           bool          // faults were injected
 	Killed          bool          // attempts may fail, because workers were killed, hung or were shut down
@@ -31,7 +31,7 @@ type RunContext struct {
 	Streamed  bool // each tenant's event stream was read
 	Whole     bool // the streams were read during the whole run, so they contain all events
 	Collected Collected
-	Moves     history.Moves // moves of the service's clock that the simulator noticed; used only without rows
+	Moves     history.Moves // moves of the service's clock that the simulator noticed; used only if the rows were not read completely
 
 	across     *across                        // set by Judge
 	latestSeen func(real time.Time) time.Time // highest service time that a process can have used at a real time; set by Judge
@@ -135,7 +135,7 @@ type jobFacts struct {
 	kind   string        // work kind; "": unknown
 
 	log         []history.Event          // ordered by seq; from the rows or, without rows, from the last attempt's report
-	logComplete bool                     // log reaches the end of the job
+	logComplete bool                     // log has all events of the job
 	events      map[string]history.Event // events of log, by id
 	steps       []history.Event          // events of log that change the state
 

@@ -138,12 +138,11 @@ func TestViolationsWithMovedClock(t *testing.T) {
 		require.Positive(t, w.violated(t)[c.invariant], c.name)
 	}
 
-	w := soundWorld().clockJumps() // the refusal is right, because the jump passed execution_at
+	w := soundWorld().clockJumps() // the refusal is right, because the clock jumped past execution_at
 	w.refusedAfterTheJump(jumpBy / 2)
 	require.Empty(t, w.violated(t))
 }
 
-// refusedAfterTheJump makes the refused request valid and sends it after the jump. execution_at is `ahead` after jumpAt.
 func (w *world) refusedAfterTheJump(ahead time.Duration) {
 	s, sent := w.refused(), w.start.Add(jumpAt+second)
 	s.WorkKind, s.ExecutionAt, s.Tries[0].Sent, s.Tries[0].Answered = "SCHEDULED_ON_TIME", w.start.Add(jumpAt+ahead), sent, sent

@@ -50,7 +50,7 @@ func (c *checker) checkOrder() {
 	}
 }
 
-// match reports whether the job had the observed state at that time. It sets first and last.
+// match reports whether the job had the observed state between request and response. It sets o.first and o.last.
 func (c *checker) match(o *observation) bool {
 	found := false
 	for i, step := range c.steps {
@@ -71,8 +71,8 @@ func (c *checker) match(o *observation) bool {
 	return found
 }
 
-// happenedBefore reports whether the step had happened when the simulator's clock showed `at`. After a move of the clock, only a received
-// event proves that the step had happened.
+// happenedBefore reports whether the step had happened when the simulator's clock showed `at`. If a move of the clock hides the step's real
+// time, only a received event proves that the step had happened.
 func (c *checker) happenedBefore(step history.Event, at time.Time) bool {
 	if real, known := c.run.moves().Since(step.At); known {
 		return real.Before(at.Add(-clockSlack))

@@ -44,8 +44,8 @@ func (c *checker) emits(text string) bool {
 	return c.job.Type == emitEvent && text == fmt.Sprintf("simulated %d", c.ticket)
 }
 
-// checkTasks checks that each task in the queue belongs to a job that is waiting at the same attempt. Exceptions are the active task of a
-// dead worker and the scheduled task of a canceled job.
+// checkTasks checks that each task in the queue belongs to a waiting job, and to the job's current attempt. Exceptions are the active task
+// of a dead worker and the scheduled task of a canceled job.
 func (c *checker) checkTasks() {
 	for _, f := range c.byKind[history.QueuedTask] {
 		if !c.run.complete(Rows) {

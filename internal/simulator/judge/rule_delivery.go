@@ -128,7 +128,7 @@ func (c *checker) mayHaveFailed(f *history.Fact, gone bool) bool {
 	return d.Attempts >= tries
 }
 
-// checkReceived checks that each received message describes an event in the job's log, and not before it happened.
+// checkReceived checks that each received message describes an event in the job's log. No message may arrive before its event.
 func (c *checker) checkReceived() {
 	c.checkMessages(c.knownDeliveries())
 	for _, f := range c.byKind[history.Received] {
@@ -152,7 +152,7 @@ func (c *checker) checkReceived() {
 	}
 }
 
-// checkDeliveryLogs checks that the API shows the attempts that the receiver saw. A process that is killed may not record its last
+// checkDeliveryLogs checks that the API shows the attempts that the receiver saw. A killed process may have failed to record its last
 // attempt. So runs with faults are not checked.
 func (c *checker) checkDeliveryLogs() {
 	for _, f := range c.byKind[history.APIDelivery] {

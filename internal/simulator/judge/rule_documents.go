@@ -79,7 +79,8 @@ func deref[T any](p *T) (v T) {
 	return v
 }
 
-// checkFailureDocument checks that failed jobs, and no others, have the member `failure` with the code in the report.
+// checkFailureDocument checks that failed jobs have the member `failure`, and other jobs do not. The failure's code must equal the code in
+// the report.
 func (c *checker) checkFailureDocument(shown *history.Job) {
 	d := shown.Failure
 	if shown.State != failed || d == nil {
@@ -191,9 +192,9 @@ func (c *checker) wrongScenario(shown history.Scenario) string {
 	return ""
 }
 
-// checkStream checks that a completely read stream has each event of the job's log once, in order. If the stream was read only partly, it
-// only looks for repeated events. On a stream, the event that ends an attempt has no seq. The check assumes that this event has the next
-// seq.
+// checkStream checks that a completely read stream has each event of the job's log once, in order. If the stream was read only in part, the
+// check looks just for repeated events. On a stream, the event that ends an attempt has no seq. The check assumes that this event has the
+// next seq.
 func (c *checker) checkStream() {
 	if c.tenant < 0 || !c.run.Streamed {
 		return

@@ -225,7 +225,7 @@ func (a *across) addRun(j *history.Job) {
 	}
 }
 
-// checkRun checks that a schedule's job has the schedule's client, is for one of its due times, and was not created earlier.
+// checkRun checks that a schedule's job has the schedule's client and one of its due times. The job must not be created before that time.
 func (c *checker) checkRun() {
 	s := c.run.across.schedules[c.job.ScheduleID]
 	if s == nil {

@@ -20,8 +20,9 @@ const (
 	described = 5 // number of unfinished jobs that Drain describes
 )
 
-// Drain waits until the accepted jobs have ended, except jobs scheduled for later. Then it waits for their deliveries. Each wait takes at
-// most the scenario's drain time. It returns the number of unfinished jobs, descriptions of some, and the number of pending deliveries.
+// Drain waits until the accepted jobs have ended, except jobs with an execution_at after the end of the wait. Then it waits for their
+// deliveries. Each wait takes at most the scenario's drain time. It returns the number of unfinished jobs, descriptions of some, and the
+// number of pending deliveries.
 func (e *Engine) Drain(ctx context.Context) (unfinished int, which []string, pending int64) {
 	limit := time.Now().Add(e.o.Scenario.Drain)
 	for len(e.jobs.waiting(e.serviceTime(limit))) > 0 && time.Now().Before(limit) {
@@ -76,7 +77,7 @@ func (e *Engine) askForSilent(ctx context.Context) {
 	group.Wait()
 }
 
-// Only the first jobs with a callback are polled for pending deliveries.
+// At most this many jobs with a callback are polled for pending deliveries.
 const mostCallbacks = 1000
 
 func (e *Engine) addCallback(t *ticket) {

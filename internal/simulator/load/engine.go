@@ -30,8 +30,8 @@ type Options struct {
 	Recorder *report.Recorder
 	Receiver *receiver.Receiver                   // gets the webhooks; nil if the scenario has none
 	Pending  func(context.Context) (int64, error) // counts pending deliveries with one query; nil: each webhook is polled
-	// After the delay Recheck, a canceled job is canceled a second time and polled. 0: never. The delay counts from the cancel, or from an
-	// execution_at within the next minute.
+	// Recheck is the delay before a canceled job is canceled a second time; 0: never. The delay starts at the first cancel, or at execution_at
+	// if that is less than a minute away.
 	Recheck time.Duration
 }
 
@@ -70,7 +70,7 @@ func New(o Options) *Engine {
 
 func (e *Engine) watched() bool { return e.o.Scenario.Readers.Streams > 0 }
 
-// Late returns how much later than planned the latest request of an open loop was sent.
+// Late returns the delay of the most recent request of an open loop, compared with the plan.
 func (e *Engine) Late() time.Duration { return time.Duration(e.late.Load()) }
 
 // Tickets returns the number of submissions that the plan has produced so far.

@@ -14,8 +14,8 @@ import (
 // If execution_at is further ahead than the drain time, follow ends farPatience after the planned cancel.
 const farPatience = 10 * time.Second
 
-// follow sends the planned polls, cancels and retries for an accepted job. It stops at the scenario's drain time after the submission, or
-// after execution_at. See also farPatience.
+// follow sends the planned polls, cancels and retries for an accepted job. It stops when the scenario's drain time has passed since the
+// submission, or since execution_at. See also farPatience.
 func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 	defer e.jobs.release(t.job)
 	limit := e.o.Scenario.Drain
@@ -93,7 +93,7 @@ func (e *Engine) retry(ctx context.Context, t *ticket) bool {
 	return a != nil && a.Attempt > before
 }
 
-// act sends a cancel or a retry until it gets a response. A retry is also sent again if its response was lost, which may start a second
+// act sends a cancel or a retry until it gets a response. After a lost response, act repeats a retry too, although this may start a second
 // attempt. All requests are recorded.
 func (e *Engine) act(
 	ctx context.Context, t *ticket, verb string, do func(context.Context, string, ...client.Option) (*client.Changed, error),

@@ -42,7 +42,7 @@ type job struct {
 	last     time.Time // time of the last update or poll
 
 	autoRetry bool // the service retries temporary failures
-	held      int  // number of callers that still need the job, which stays until this is 0
+	held      int  // number of callers that still need the job; the job is kept until this is 0
 	finished  bool
 	streamed  bool // the stream has shown the end of this attempt
 	changed   chan struct{}

@@ -139,7 +139,7 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 		if err != nil {
 			a = &client.BatchReceipt{}
 		} else {
-			try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed // without created_at: the response has only the batch's
+			try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed // the response has no created_at of single jobs
 		}
 		each := make([]history.Answer, len(list))
 		for i, t := range list {

@@ -28,7 +28,7 @@ type Options struct {
 
 	Delivered func(ok bool)                              // called for each valid message; ok: answered with 2xx
 	Keys      func(id string) (ed25519.PublicKey, error) // published keys of the service
-	Proxy     func(address string) (string, error)       // returns the address for the service; nil: the receiver's own
+	Proxy     func(address string) (string, error)       // maps the receiver's address to the one that the service calls; nil: no change
 }
 
 // Receiver is an HTTP server with an address for each receiver of each tenant.
@@ -126,8 +126,8 @@ func (r *Receiver) Register(tenant int, name string, create func(url string) (we
 	return err
 }
 
-// registered returns id and secret of the webhook at an address, or "" if there is none. It waits at most registrationLimit: a service may
-// respond to the registration only after its message got a response.
+// registered returns id and secret of the webhook at an address, or "" if there is none. It waits at most registrationLimit, because a
+// service may delay the response to the registration until the receiver has answered a message.
 func (r *Receiver) registered(ctx context.Context, at address) (id, secret string) {
 	r.mu.Lock()
 	w := r.webhooks[at]

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/receiver"
 )
 
-// An event of another job may cause a message before the response to the registration.
+// An event of another job may cause such a message.
 func TestMessagesBeforeTheRegistrationResponse(t *testing.T) {
 	t.Parallel()
 	b := start(t, receiver.Options{})

@@ -165,7 +165,7 @@ type message struct {
 	header http.Header
 	body   []byte
 
-	// verify sets these fields. After a failed check, the rest stay empty.
+	// verify sets these fields. If a check fails, the fields that are not set yet stay empty.
 	webhook string // id; "" for a callback
 	event   client.WebhookMessage
 	data    client.Outcome // the event's data, as far as it has the members of an outcome
@@ -219,7 +219,7 @@ func (m *message) subjectID(kind string) string {
 	return ""
 }
 
-// ticket returns n of a correlation id "{run}.{n}", or 0 if the id is different.
+// ticket returns n of a correlation id "{run}.{n}", or 0 if the id has another form.
 func (m *message) ticket() int64 {
 	_, number, _ := strings.Cut(m.data.CorrelationID, ".")
 	n, err := strconv.ParseUint(number, 10, 63)

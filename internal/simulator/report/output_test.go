@@ -34,7 +34,6 @@ var runs = sync.OnceValue(func() map[string]Run {
 	}
 })
 
-// hostile contains strings that could break out of each report format.
 const hostile = "</script></svg><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>" +
 	"\"'`{{.}}]]>&amp;\x00\x1b[2J\x9b\u202e\xff\r\n" +
 	"\ufffe);}*/url(http://evil.example)"

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// Run is the data of a report. Recorder.Run sets the fields Started to Kinds. The caller sets the other fields.
+// Run is the data of a report. Recorder.Run sets the fields from Started through Kinds. The caller sets the other fields.
 type Run struct {
 	Scenario    string            `json:"scenario"`
 	Description string            `json:"description"`

@@ -93,8 +93,8 @@ const (
 	longest  = time.Hour
 )
 
-// latencies has histograms of the whole run (three significant digits) and of the current step (two). step is nil until the step has a
-// duration.
+// latencies has histograms of the whole run (three significant digits) and of the current step (two). `step` is nil until a duration is
+// recorded in the current step.
 type latencies struct {
 	all  *hdrhistogram.Histogram
 	step *hdrhistogram.PackedHistogram

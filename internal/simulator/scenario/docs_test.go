@@ -54,9 +54,9 @@ func TestExamplesOnThePageAreValid(t *testing.T) {
 	}
 }
 
-// excluded has the variables that the simulator or another member of the scenario sets.
 func TestSettingsMatchService(t *testing.T) {
 	t.Parallel()
+	// A scenario must not set these: the simulator or another member of the scenario sets them.
 	excluded := []string{
 		"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERUN_HTTP_ADDR", "FORGERUN_ADMIN_ADDR", "FORGERUN_PUBLIC_URL",
 		"FORGERUN_ADMIN_TOKEN", "FORGERUN_ADMIN_READ_TOKEN", "FORGERUN_MASK_PARAMS", "FORGERUN_CORS_ORIGINS",

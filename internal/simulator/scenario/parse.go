@@ -131,7 +131,7 @@ func (p *parser) explain(e *jsonschema.ValidationError) {
 	}
 }
 
-// at follows a path of member names and list indexes. It returns the last existing node. The result name is the last member name found,
+// at follows a path of member names and list indexes. It returns the last existing node. `name` is the last member name found on the path,
 // for messages.
 func (p *parser) at(path ...string) (name string, node *yaml.Node) {
 	name, node = "a scenario", p.root

@@ -104,7 +104,7 @@ func (p *Plan) choose(by chances) (*Work, string) {
 	return w, w.Kinds[int(by.kind*float64(len(w.Kinds)))]
 }
 
-// items returns the kinds of a batch. With InTurn, all kinds of the entry follow each other repeatedly.
+// items returns the kinds of a batch. With InTurn, the batch takes the entry's kinds in order, and starts again after the last one.
 func (p *Plan) items(w *Work) []string {
 	items := make([]string, w.Batch)
 	for i := range items {
@@ -117,8 +117,8 @@ func (p *Plan) items(w *Work) []string {
 	return items
 }
 
-// Next returns the next intent. It returns false after all Jobs, or when an open loop has reached Duration. A closed loop without Jobs
-// never ends.
+// Next returns the next intent. It returns false after Scenario.Jobs intents, or when an open loop has reached Scenario.Duration. A closed
+// loop without Jobs never ends.
 func (p *Plan) Next() (Intent, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -211,7 +211,7 @@ const areaError = 1e-9
 
 func newArrivals(s *Scenario) arrivals {
 	a := arrivals{phases: s.Arrival.Open, limit: cmp.Or(s.Duration, longest)}
-	a.random = rand.New(rand.NewPCG(s.Seed, math.MaxUint64)) // intents use the streams 1, 2, ...; this one is unused
+	a.random = rand.New(rand.NewPCG(s.Seed, math.MaxUint64)) // intents use the streams 1, 2, ..., so this stream is not shared
 	if first := slices.IndexFunc(a.phases, Phase.hasRate); first >= 0 && a.phases[first].Poisson {
 		a.area = a.random.ExpFloat64() // a Poisson process starts with a random gap, evenly spaced arrivals at 0
 	}

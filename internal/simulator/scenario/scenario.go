@@ -137,7 +137,7 @@ type Answer struct {
 	Hang   bool
 	Reset  bool
 	Share  Share
-	First  int // attempts 1 to First of each delivery get this response; then Share is 0
+	First  int // attempts 1 to First of each delivery get this response; if First is set, Share is 0
 }
 
 // Readers determine how clients observe the end of their jobs.

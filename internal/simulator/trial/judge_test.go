@@ -106,8 +106,8 @@ func (p *played) unreadableSources() {
 	p.config = good
 }
 
-// damages are SQL statements and the violations that the judge must find. Each statement gets another job, which succeeded on its first
-// attempt.
+// damages are SQL statements and the violations that the judge must find. Each statement damages a different job. All these jobs succeeded
+// on their first attempt.
 var damages = []struct{ sql, want string }{
 	{"DELETE FROM jobs WHERE job_id = $1", "accepted: the job was accepted, but no longer exists"},
 	{"DELETE FROM results WHERE job_id = $1", "final: a SUCCEEDED job has no result"},

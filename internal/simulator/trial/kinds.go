@@ -97,7 +97,7 @@ type story struct {
 	refused  string      // verb of the client's last refused action
 	retried  bool
 	report   *history.Report   // report of the last attempt
-	delivery *history.Delivery // delivery of the event that ended the job to its callback
+	delivery *history.Delivery // delivery of job.succeeded to the job's callback
 }
 
 func newStory(submitted history.Fact, facts []history.Fact) *story {

@@ -47,7 +47,7 @@ type collector struct {
 	found judge.Collected
 
 	asOf        time.Time      // time of the transaction that reads the rows, by Postgres' clock
-	tenants     map[string]int // numbers of tenants by client id
+	tenants     map[string]int // tenant number of each client id
 	clientIDs   []string       // clients that the run created; all their data belongs to the run
 	otherTenant int            // tenant number of all other clients
 }
