@@ -122,8 +122,8 @@ func plan(seed uint64, name string, every time.Duration) iter.Seq[plannedFault] 
 	}
 }
 
-// Run injects faults until the context ends or the stack is closed. It returns when all faults have ended. The seed determines the times
-// of faults and the choice of their targets. Run calls `report` after each fault that had a target. It does not call it concurrently.
+// Run injects faults until the context ends or the stack is closed. It returns when all faults have ended. The seed determines the times of
+// faults and the choice of their targets. Run calls `report` after each fault that had a target. Calls of `report` do not overlap.
 func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, report func(Fault)) error {
 	if err := c.Check(s); err != nil {
 		return err

@@ -17,7 +17,7 @@ const mostRate = 3600 // highest rate that the service accepts
 
 var clockFaultTime = bounds{200 * time.Millisecond, 2 * time.Second}
 
-// clockMove is a fault of the service's clock: it jumps ahead, or freezes or changes its rate for a while.
+// clockMove is a fault of the service's clock: a jump ahead, or a freeze or a new rate for a while.
 type clockMove struct {
 	name  string
 	lasts time.Duration // how long a new rate lasts; 0: for a jump, which is not undone
@@ -25,7 +25,7 @@ type clockMove struct {
 	value any
 }
 
-// A changed rate also ends a freeze.
+// Setting a rate ends a freeze, so atRate(1, 0) undoes a freeze too.
 func atRate(rate float64, lasts time.Duration) clockMove {
 	return clockMove{fmt.Sprintf("clock, at rate %g", rate), lasts, "rate", rate}
 }

@@ -40,7 +40,7 @@ var kinds = []faultKind{
 	{"redis-pause", "Redis hangs for a while", ourServers, onServer("redis",
 		func(_ context.Context, s *Servers) error { return s.Redis.Pause() },
 		func(_ context.Context, s *Servers) error { return s.Redis.Resume() }, hanging)},
-	// An empty Redis uses more than 1 byte, so it refuses all writes. maxmemory 0 means no limit.
+	// Even an empty Redis uses more than 1 byte, so with maxmemory 1 it refuses all writes. maxmemory 0 means no limit.
 	{"redis-full", "Redis refuses writes for a while, as if it were out of memory", ourServers, onServer("redis",
 		sendRedis("CONFIG SET maxmemory 1"), sendRedis("CONFIG SET maxmemory 0"), hanging)},
 	{"postgres", "Postgres stops like in a crash and is started again", ourServers, onServer("postgres",
@@ -166,7 +166,7 @@ func cut(_ context.Context, p *proxy, rng *rand.Rand) (count int) {
 	return count
 }
 
-// lose drops the next response on some connections, within two seconds. An idle connection may have none.
+// lose drops the next response on some connections. It waits at most two seconds, because idle connections may have no response.
 func lose(ctx context.Context, p *proxy, rng *rand.Rand) (count int) {
 	links := someLinks(p, rng)
 	for _, l := range links {
@@ -186,7 +186,7 @@ func lose(ctx context.Context, p *proxy, rng *rand.Rand) (count int) {
 	return count
 }
 
-// delayed delays all data of a proxy for 1 to 5 s. If another fault already does, it does nothing.
+// delayed delays all data of a proxy. The fault lasts 1 to 5 s. If another fault already delays the proxy's data, nothing happens.
 func delayed(by bounds) func(context.Context, *proxy, *rand.Rand) int {
 	return func(ctx context.Context, p *proxy, rng *rand.Rand) int {
 		d := &delay{by: by.draw(rng), over: make(chan struct{})}

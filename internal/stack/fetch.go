@@ -70,7 +70,8 @@ func FetchPostgres(ctx context.Context, dir, repository string, log *slog.Logger
 }
 
 // download unpacks Postgres into the folder `programs`. The library embedded-postgres downloads only as part of a server start. With an
-// invalid encoding, initdb fails after the download, so no server starts. As root, a server could not start.
+// invalid encoding, initdb fails after the download, so no server starts. The download also works as root, although root cannot start
+// Postgres.
 func download(ctx context.Context, repository, work, programs string) error {
 	started := make(chan error, 1)
 	go func() {
