@@ -15,7 +15,7 @@ import (
 // Setting converts the time of Postgres' clock to the service time after a move. The zero value is a clock that was never moved.
 type Setting struct {
 	Number int64     // moves are numbered from 1; a freeze and a new rate are moves too
-	Real   time.Time // time of the move by Postgres' clock
+	Real   time.Time // time on Postgres' clock at the move
 	Time   time.Time // service time at Real
 	Rate   float64   // speed of the service time after Real; 1: normal, 0: frozen
 }
@@ -53,8 +53,8 @@ func (s Setting) Wait(d time.Duration) time.Duration {
 // Moves are the settings after each move of a clock, oldest first.
 type Moves []Setting
 
-// Real returns when, by Postgres' clock, the service time reached t. If a move skipped t, Real returns the time of this move. For a future
-// t, Real assumes no more moves. The result is at most a year after the last move.
+// Real returns the time on Postgres' clock at which the service time reached t. If a move skipped t, Real returns the time of this move.
+// For a future t, Real assumes no more moves. The result is at most a year after the last move.
 func (ms Moves) Real(t time.Time) time.Time {
 	last := Setting{Real: t, Time: t, Rate: 1} // before the first move, the clock shows Postgres' time
 	i := 0
@@ -121,7 +121,7 @@ func (c *Clock) Now() time.Time {
 // Wait is like Setting.Wait for the current setting.
 func (c *Clock) Wait(d time.Duration) time.Duration { return c.Setting().Wait(d) }
 
-// Real returns at most this far in the future. A frozen clock would never reach t.
+// farAhead limits the results of Real, because a frozen clock would never reach the time.
 const farAhead = 365 * 24 * time.Hour
 
 // Real returns the time of this machine's clock at which the service time reaches t. It assumes no further moves. For a moved clock, the
@@ -150,7 +150,7 @@ const longest = time.Minute
 // context.Cause(ctx).
 func (c *Clock) SleepUntil(ctx context.Context, t time.Time) error {
 	for {
-		changed := c.Changed() // before reading the time, so that no move in between is missed
+		changed := c.Changed() // before reading the time, so that a move right after the reading is not missed
 		left := c.Wait(t.Sub(c.Now()))
 		if left <= 0 {
 			return context.Cause(ctx)
