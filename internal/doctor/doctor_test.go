@@ -84,7 +84,7 @@ func TestDoctorJudgesPostgres(t *testing.T) {
 			i.Schema, i.MissingPrivileges = `"My app"`, []string{"A on a", "B on b", "C on c", "D on d", "E on e"}
 		}, Failing,
 			[]string{"lacks A on a, B on b, C on c and 2 more", "GRANT SELECT", `IN SCHEMA "My app" TO`}},
-		{func(i *repo.Inspection) { i.MigratorLacks = "CREATE on schema app" }, Healthy, nil}, // the schema is current
+		{func(i *repo.Inspection) { i.MigratorLacks = "CREATE on schema app" }, Healthy, nil}, // harmless, because no migration is due
 		{func(i *repo.Inspection) { i.Usable = 65 }, Warning, []string{"room for 2", "max_connections"}},
 		{func(i *repo.Inspection) { i.Usable = 66 }, Healthy, nil},
 		{func(i *repo.Inspection) { i.Usable = 21 }, Failing, []string{"room for 0"}},

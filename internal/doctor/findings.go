@@ -51,7 +51,7 @@ type Case struct {
 	found, advice string
 }
 
-// OK always applies: nothing is wrong.
+// OK returns a case that always applies and reports no problem.
 func OK(found string) Case { return Case{true, Healthy, found, ""} }
 
 // Warn returns a case of severity Warning.
@@ -106,8 +106,8 @@ func (fs Findings) Write(w io.Writer, asJSON bool, paint func(s Severity, text s
 }
 
 // Postgres' clock determines leases and due times. This machine's clock determines when API keys expire and when Redis releases waiting
-// tasks. It also timestamps signatures. A difference of a second delays jobs or starts them early. With more than half a minute, asynq
-// takes tasks away from live workers.
+// tasks. It also timestamps signatures. A difference of a second delays jobs or starts them early. With a difference of more than half a
+// minute, asynq takes tasks away from live workers.
 const (
 	clockWarn = time.Second
 	clockFail = 30 * time.Second

@@ -210,8 +210,8 @@ func (fs *Findings) judgeServer(name string, s queue.ServerFacts) {
 		Fail(s.Role == "slave", "replica: it accepts no writes", "point FORGERUN_REDIS_URL to the master, or use redis-sentinel://"),
 		OK(s.Role))
 	const untold = "not checked: this server does not report the setting"
-	// Missing persistence is only a warning, because lost tasks are enqueued again from Postgres. Redis would only lose old entries of the
-	// outcome stream.
+	// Missing persistence is only a warning. Lost tasks are enqueued again from Postgres. Only entries of the outcome stream are lost for
+	// good.
 	fs.Judge(name+" persistence",
 		Case{s.AppendOnly == "", Healthy, untold, ""},
 		Warn(s.AppendOnly == "0", "appendonly is no: a restart loses the queue, which the leader refills, and all of the outcome stream",
