@@ -2,7 +2,7 @@
 // attempts for a while. It also limits the number of log lines about failures. All listeners of a process share one Limiter. Registrations
 // limits registrations without credentials.
 //
-// It only limits attempts; other packages check credentials.
+// This package only limits attempts. Other packages check the credentials.
 package authlimit
 
 import (

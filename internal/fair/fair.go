@@ -41,7 +41,7 @@ func (s *Semaphore[K]) Acquire(client K, giveUp <-chan struct{}) bool {
 	}
 }
 
-// TryAcquire takes a place without waiting. It returns false if the client may have none now, or already waits for one.
+// TryAcquire takes a place without waiting. It returns false if the client may not have a further place now, or already waits for a place.
 func (s *Semaphore[K]) TryAcquire(client K) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -3,7 +3,7 @@
 --
 -- Parameters:
 -- @now is the service time.
--- @settled is a time. All effects of earlier changes must be in the tables.
+-- @settled: all effects of changes before this time must be in the tables.
 -- @skew is the largest difference between the clocks of two processes.
 -- @follow is the longest time from a change to the end of its effects, such as a batch's completion.
 -- @recent is the longest time that a transaction stays open.

@@ -59,7 +59,7 @@ type Group struct {
 	running []Part
 }
 
-// Start starts parts one after the other. If a part fails, Start returns the error. The earlier parts run until Stop.
+// Start starts parts one after the other. If a part fails, Start returns the error. The parts that have already started run until Stop.
 func (g *Group) Start(ctx context.Context, parts ...Part) error {
 	for _, p := range parts {
 		if p.Start != nil {

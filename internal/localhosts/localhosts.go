@@ -21,7 +21,7 @@ const (
 // attacker cannot register this name.
 const dockerHost = "host.docker.internal"
 
-// Only returns the check of These for the host of publicURL.
+// Only is like [These], with the host of publicURL as the only name.
 func Only(publicURL string) func(host string) bool {
 	u, err := url.Parse(publicURL)
 	if err != nil {
@@ -30,7 +30,7 @@ func Only(publicURL string) func(host string) bool {
 	return These(u.Hostname())
 }
 
-// ThisMachine returns the check of These for the names, and for this machine's own names.
+// ThisMachine is like [These]. It also allows the names of this machine.
 func ThisMachine(names ...string) func(host string) bool {
 	own, _ := os.Hostname() // if this fails, own is "", which is not allowed as a name
 	return These(append(names, own, dockerHost)...)
@@ -52,7 +52,7 @@ func These(names ...string) func(host string) bool {
 }
 
 // FromOtherPage reports whether a web page of another origin caused the request. A page on another port of localhost counts, although
-// browsers send Sec-Fetch-Site: same-site. A followed link on such a page does not count, because the page cannot read the response.
+// browsers send Sec-Fetch-Site: same-site. A link followed from such a page does not count, because the page cannot read the response.
 func FromOtherPage(method, host string, header func(name string) string) bool {
 	switch header("Sec-Fetch-Site") {
 	case "same-origin", "none":

@@ -100,7 +100,7 @@ func (k known) session(issued, seen time.Time, nonce string) Session {
 	return s
 }
 
-// mac signs text with the key of a label.
+// mac signs text with a key derived from the token's hash and the label.
 func (s Session) mac(label, text string) string {
 	key := hmac.New(sha256.New, s.hash[:])
 	key.Write([]byte(label))

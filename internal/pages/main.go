@@ -8,7 +8,6 @@ import (
 
 //go:generate go run .
 
-// root is the path from this folder to the repository's root.
 const root = "../.."
 
 func main() {
