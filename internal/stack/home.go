@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// The server's user owns the data folder. Everything else in the home belongs to this process's user. So no other user can plant a link
-	// there, through which root would write.
+	// The server's user owns the data folder. This process's user owns everything else in the server's folder. Another user therefore cannot
+	// create a link there that makes root write elsewhere.
 	dataName    = "data"
 	lockName    = "lock"
-	spareName   = "elsewhere" // link to the real folder, if the files are below spareDir
+	spareName   = "elsewhere" // link to the folder below spareDir that holds the files, if the server's user cannot enter dir
 	runningName = "running"   // holds the PID of the latest server; the server inherits the file's lock
 )
 
@@ -46,7 +46,7 @@ func childEnv() []string {
 	return env
 }
 
-// openHome creates the folder o.Dir and checks that the server's user can enter it and run program.
+// openHome creates the folder o.Dir. It checks that the server's user can enter the folder and run the server's program.
 //
 // If this process runs as root, o.Dir is often below a folder that only root may enter, such as /root. The server then uses a
 // folder below the machine's spareDir, see spareHome. Temporary servers never use spareDir, since nothing would remove the
@@ -81,8 +81,8 @@ func openHome(ctx context.Context, o ServerOptions, program string, users []stri
 	return &home{dir: real, user: user}, err
 }
 
-// spareHome returns the target of the link in dir, a folder below spare. It creates the link if it is missing. The link has a random
-// target. If the user deletes dir, a new dir therefore starts without the old data.
+// If dir has a link to a folder below spare, spareHome returns that folder. Otherwise it creates the link. The folder's name is random, so
+// a deleted and recreated dir does not get the old data.
 func spareHome(dir, spare string) (string, error) {
 	link := filepath.Join(dir, spareName)
 	err := os.Symlink(filepath.Join(spare, url.PathEscape(dir)+"-"+rand.Text()[:8]), link)
@@ -143,7 +143,7 @@ func (h *home) acquire() error {
 	return fmt.Errorf("locking %s: %w", h.dir, err)
 }
 
-// release unlocks explicitly, because a child between fork and exec holds a copy of the descriptor and would keep the lock.
+// Closing the file is not enough to unlock it: a child between fork and exec still has a copy of the descriptor.
 func (h *home) release() {
 	if h.lock != nil {
 		unlockFile(h.lock)

@@ -18,10 +18,10 @@ import (
 // called.
 type member struct {
 	unit
-	api, admin string // listen addresses; api is "" unless the role is api; admin serves metrics and health checks
+	api, admin string // `api` is the listen address of the API, "" for other roles; `admin` is for metrics and health checks
 	stop       context.CancelFunc
 	done       chan struct{} // closed when the process is gone for good
-	err        error         // error of the last stop; read it only after done is closed
+	err        error         // error of the final stop; read it only after done is closed
 	took       time.Duration // time from SIGTERM to the end of the process; read it only after done is closed
 }
 
@@ -101,7 +101,8 @@ func (m *member) down(patience time.Duration) error {
 	return m.current.Load().Stop(patience)
 }
 
-// resize starts members until *all has n, or removes surplus members from its end. The caller must stop the members in dropped.
+// resize changes the number of members in *all to n. It starts new members, or removes surplus members from the end of the slice. The
+// caller must stop the dropped members.
 func (s *Stack) resize(all *[]*member, role string, n int) (wanted, dropped []*member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,8 +146,8 @@ func (s *Stack) stopMembers(ctx context.Context, members []*member) error {
 	return errors.Join(errs...)
 }
 
-// dialAPI connects to one of the running api processes; each call begins with the next one. If none accepts a connection, it retries for
-// dialPatience.
+// dialAPI connects to a running api process. Successive calls begin with different processes, in turn. If none accepts a connection, it
+// retries for dialPatience.
 func (s *Stack) dialAPI(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()

@@ -20,13 +20,13 @@ import (
 type Options struct {
 	Forgerun    string
 	Dir         string            // created if missing; its folder "logs" has the logs, and Close keeps them
-	Concurrency int               // concurrent jobs in a worker process; 0: 100
+	Concurrency int               // concurrent jobs in a worker process; 0 means 100
 	TimeScale   float64           // factor of the jobs' durations; 0: jobs take no time
-	Env         map[string]string // FORGERUN_ variables; they override the stack's own, but cannot set one of Addresses
+	Env         map[string]string // FORGERUN_ variables for the processes, except those in Addresses; they override the stack's values
 	Listen      string            // address of the API if Faults is set; "": any free port of 127.0.0.1
-	APIs        int               // number of api processes, more than one only with Faults; 0: one
+	APIs        int               // number of api processes; 0 means 1. More than 1 requires Faults.
 	Workers     int               // number of worker processes at first; see Scale
-	Lease       time.Duration     // a worker without a heartbeat for this long counts as dead; 0: 3 s
+	Lease       time.Duration     // a worker without a heartbeat for this long counts as dead; 0 means 3 s
 	Faults      bool              // connections to Postgres, Redis, the API and receivers go through proxies
 	Clock       bool              // the service is a test bed, and faults may move its clock
 	// DatabaseURL and RedisURL are external servers; set both or neither. The stack then starts only workers. It injects no faults into the
@@ -64,7 +64,8 @@ var Addresses = []string{"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERU
 // environ holds the variables that all processes share. Listen addresses differ per process, so they are not included.
 type environ map[string]string
 
-// newEnviron sets short leases and backoffs, so that faults heal within seconds. The log level limits disk use in long runs.
+// newEnviron sets short leases and backoffs, so that the service recovers from faults within seconds. The log level limits disk use in
+// long runs.
 func newEnviron(o Options, databaseURL, redisURL string) environ {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails

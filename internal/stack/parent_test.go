@@ -56,7 +56,7 @@ func endThreads() {
 		all.Go(func() {
 			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 			together.Done()
-			together.Wait() // makes each goroutine hold a thread
+			together.Wait() // all goroutines wait here at once, so each has a thread of its own
 		})
 	}
 	all.Wait()
@@ -91,7 +91,6 @@ func TestKilledParentLeavesNothing(t *testing.T) {
 	}
 }
 
-// isFree reports whether the server and all its child processes have ended: until then, they hold the lock.
 func isFree(t *testing.T, dir, name string) bool {
 	t.Helper()
 	f, err := os.Open(filepath.Join(dir, name, runningName))

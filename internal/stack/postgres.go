@@ -140,7 +140,7 @@ func (p *Postgres) args() []string {
 	return append(args, "-c", "listen_addresses="+loopback, "-c", "port="+strconv.Itoa(p.port), "-c", "unix_socket_directories=")
 }
 
-// isReady reads the PID file, because another server may answer on the port.
+// isReady reads the PID file instead of connecting, because another server may answer on the port.
 func (p *Postgres) isReady(_ context.Context, pid int) bool {
 	text, _ := os.ReadFile(p.pidFile()) // incomplete or missing while the server starts
 	return strings.HasPrefix(string(text), strconv.Itoa(pid)+"\n") && strings.HasSuffix(strings.TrimSpace(string(text)), "\nready")

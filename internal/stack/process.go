@@ -31,7 +31,7 @@ var (
 )
 
 // Command describes how to run a program. The program gets its own process group, so Ctrl-C at a terminal reaches only the parent, which
-// then stops its children. A kill also ends the program's child processes.
+// then stops its children. Process.Kill also ends the program's child processes.
 type Command struct {
 	Path  string
 	Args  []string    // without the program's name
@@ -136,7 +136,8 @@ func (p *Process) exitReason() error {
 	return errors.New("exit status 0")
 }
 
-// Await polls until ready returns true. If the process ends first, the error wraps ErrExited. If ctx ends first, it is the cause of ctx.
+// Await polls until ready returns true. If the process ends first, the error wraps ErrExited. If ctx ends first, Await returns the cause
+// of ctx.
 func (p *Process) Await(ctx context.Context, ready func(context.Context) bool) error {
 	for {
 		if ready(ctx) && !p.HasExited() {

@@ -19,10 +19,10 @@ var ErrNotInstalled = errors.New("not installed")
 
 var errWindows = errors.New("forgerun starts no servers on Windows; use WSL or a container")
 
-// machine says where to find programs and spare folders. Tests replace it.
+// machine says where programs and server folders may be. Tests replace it.
 type machine struct {
 	programDirs []string // glob patterns of folders, best first; within a pattern's matches, the highest version comes first
-	spareDir    string   // parent of spare folders, for servers with a user that cannot enter the requested folder; see openHome
+	spareDir    string   // parent of the folders that replace a Dir which the server's user cannot enter; see openHome
 }
 
 func thisMachine() machine {
@@ -80,8 +80,8 @@ func versionInPath(binDir string) int {
 	return n
 }
 
-// chooseVersion returns the first folder in bins with the major version of the cluster in dataDir, since no other version can run
-// it. Without a cluster or a matching folder it returns bins[0].
+// chooseVersion returns the first folder in bins with programs that can run the cluster in dataDir: they have the same major version.
+// Without a cluster or a matching folder, it returns bins[0].
 func chooseVersion(bins []string, dataDir string) string {
 	text, _ := os.ReadFile(filepath.Join(dataDir, "PG_VERSION"))
 	made, err := strconv.Atoi(strings.TrimSpace(string(text)))

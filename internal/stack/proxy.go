@@ -18,7 +18,7 @@ type proxy struct {
 	name     string
 	dial     func(context.Context) (net.Conn, error)
 	listener net.Listener
-	ctx      context.Context // ends with close
+	ctx      context.Context // canceled by p.close
 	cancel   context.CancelFunc
 	running  sync.WaitGroup
 	fault    atomic.Pointer[delay] // nil: nothing is delayed

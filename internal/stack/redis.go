@@ -20,7 +20,8 @@ import (
 // Redis is a private Redis (or Valkey) server. It writes an append-only file, synced every second, and evicts no key.
 type Redis struct{ *server }
 
-// StartRedis starts the server and returns once its data is loaded. Its errors are the same as those of StartPostgres.
+// StartRedis starts the server and returns once its data is loaded. A missing program, a folder in use and a server left running are
+// handled as in StartPostgres.
 func StartRedis(ctx context.Context, o ServerOptions) (*Redis, error) {
 	m := o.computer()
 	path := m.findRedis()

@@ -26,9 +26,9 @@ type ServerOptions struct {
 	// Dir is the server's folder: its data (in "data"), its log, and the password of Postgres. It is created if missing.
 	//
 	// No server runs as root. If this process runs as root, the server runs as the owner of existing data. Without data, it runs as the first
-	// existing user: "postgres" for Postgres, "redis" or "valkey" for Redis, then the system's user without rights. If that user cannot
-	// enter Dir (for example /root/x), the files are in a folder below /var/lib/forgerun. A link in Dir points there, and a warning says so.
-	// The user can always enter a folder made by MkdirTemp.
+	// existing user of these: "postgres" for Postgres, "redis" or "valkey" for Redis, then "nobody". If that user cannot enter Dir (for
+	// example /root/x), the files are in a folder below /var/lib/forgerun. A link in Dir points there, and a warning says so. The user can
+	// always enter a folder made by MkdirTemp.
 	Dir string
 	// Programs is a folder with the server's programs. It is used only if the machine has no such programs.
 	Programs string
@@ -62,7 +62,7 @@ type server struct {
 	arguments func() []string
 }
 
-// newServer returns a server that does not run yet. The caller still sets prepare, arguments and ready.
+// newServer returns a server that does not run yet. The caller must set its fields prepare, arguments and ready.
 func (o ServerOptions) newServer(ctx context.Context, name, path string, death syscall.Signal, users ...string) (*server, error) {
 	if o.Dir == "" {
 		return nil, fmt.Errorf("the options for %s: Dir is empty", name)
@@ -92,7 +92,7 @@ func (s *server) launch(ctx context.Context) (*Process, error) {
 	if err := s.home.acquire(); err != nil {
 		return nil, err
 	}
-	if s.current.Load() != nil { // the last process has ended, and its PID may be reused: remove it from the file
+	if s.current.Load() != nil { // remove the PID of the previous process, which has ended: another process may get the same PID
 		_ = s.home.noteRunning(0)
 	}
 	running, err := s.home.claim(ctx, s.log)
@@ -130,7 +130,7 @@ func (s *server) Stop() error {
 	return s.end(syscall.SIGINT, 30*time.Second)
 }
 
-// KeepRunning restarts the server whenever it ends unexpectedly. The returned function ends this and stops the server like Stop.
+// KeepRunning restarts the server whenever it ends unexpectedly. `stop` ends the restarts, and then stops the server like Stop.
 func (s *server) KeepRunning(ctx context.Context) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.ctx = ctx

@@ -106,7 +106,7 @@ func (s *Stack) start(ctx context.Context) error {
 	return err
 }
 
-// prepare starts the servers, migrates the database and puts proxies in front. The servers force writes to disk, as in production.
+// prepare starts the servers and their proxies, and migrates the database. The servers force writes to disk, as in production.
 func (s *Stack) prepare(ctx context.Context) (err error) {
 	options := func(name string, settings map[string]string) *ServerOptions {
 		return &ServerOptions{Settings: settings, Logger: s.log, log: s.logOf(name)}

@@ -23,7 +23,7 @@ type Servers struct {
 const tempPrefix = "forgerun-stack-"
 
 // Temp starts temporary servers. A server with nil options is not started. Servers.Close stops them and removes their files. If this
-// process is killed, the next Temp does that. After an error, no server runs.
+// process is killed, the next Temp stops and removes the servers. After an error, no server runs.
 func Temp(ctx context.Context, postgres, redis *ServerOptions) (*Servers, error) {
 	return tempIn(ctx, os.TempDir(), postgres, redis)
 }

@@ -27,9 +27,9 @@ type unit struct {
 	gate     *semaphore.Weighted // a fault acquires it to keep the program down
 	ctx      context.Context     // keep() runs until this context ends; nil: the program is not restarted
 
-	op      sync.Mutex // held by a start or stop
+	op      sync.Mutex // locked during a start or stop
 	current atomic.Pointer[Process]
-	failure atomic.Pointer[error] // error of the latest start, after maxEarlyExits failed starts in a row; otherwise nil
+	failure atomic.Pointer[error] // error of the latest start, after maxEarlyExits failed starts in a row or after errRefused; otherwise nil
 }
 
 const (
