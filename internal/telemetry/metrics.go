@@ -5,13 +5,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Factory makes and registers metrics. Every series exists with the value 0 from the start. Otherwise an alert on increases would miss its
-// first increase.
+// Factory makes and registers metrics. Every series exists with the value 0 from the start. Otherwise an alert on increases would miss the
+// first increase of a new series.
 type Factory struct {
 	registry prometheus.Registerer // nil: the metrics are not exposed
 }
 
-// In returns a factory for a registry. With nil, metrics count but are not exposed.
+// In returns a factory for a registry. If it is nil, the metrics have values but are not exposed.
 func In(registry prometheus.Registerer) Factory { return Factory{registry} }
 
 // Register adds a collector that the caller made.

@@ -15,7 +15,7 @@ import (
 // Scope is the name of the instrumentation scope.
 const Scope = "github.com/forgerun/forgerun"
 
-// Span attributes specific to ForgeRun. Others use the names of OpenTelemetry's semantic conventions.
+// Span attributes specific to ForgeRun. Other attributes have the names of OpenTelemetry's semantic conventions.
 const (
 	JobID      = attribute.Key("forgerun.job_id")
 	BatchID    = attribute.Key("forgerun.batch_id")
@@ -49,8 +49,8 @@ const (
 	SpanCommit  = "commit "       // followed by the name of the statement
 )
 
-// Start starts a child of ctx's span. If ctx has no recorded span, Start does nothing. Only HTTP requests and Continue begin a trace in
-// this process.
+// Start starts a child of ctx's span. If ctx has no recorded span, Start does nothing. In this process, the first span of a trace comes
+// from an HTTP request or from Continue.
 func Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
