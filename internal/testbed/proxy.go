@@ -110,7 +110,7 @@ func (all *servers) stop() {
 	}
 }
 
-// If a receiver is set, start also listens for webhooks.
+// If o.webhook is set, start also listens for webhooks.
 func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 	if o.forward && o.tls != "" {
 		return nil, errors.New("--forward creates certificates for the target's host itself: it cannot be combined with --tls")
@@ -146,7 +146,7 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 		return nil, err
 	}
 	p.url = scheme + p.url
-	own := &http.Server{Handler: before.Own(), ReadHeaderTimeout: headerTimeout} // serves sessions even while a fault refuses connections
+	own := &http.Server{Handler: before.Own(), ReadHeaderTimeout: headerTimeout} // works even while a fault refuses connections to the proxy
 	if p.control, err = all.serve(own, plainly, "127.0.0.1:0"); err != nil {
 		p.stop()
 		return nil, err
@@ -174,7 +174,7 @@ func (o *proxied) addresses() (all []*url.URL, err error) {
 	}
 	for _, text := range o.targets {
 		target, err := address("--target", text)
-		if err == nil && strings.Trim(target.Path, "/") != "" { // links in responses would bypass the proxy
+		if err == nil && strings.Trim(target.Path, "/") != "" {
 			err = fmt.Errorf("--target %q must be an address without a path: put the path in the command's requests", redact.URL(text))
 		}
 		if err != nil {

@@ -66,7 +66,7 @@ type verdictRun struct {
 	control         string   // address of the proxy's session API; empty: url
 	hook            string   // address for the target's webhooks
 	via             *forwarding
-	binary, fetch   string // fetch: where a started service downloads Postgres if none is installed
+	binary, fetch   string // `fetch`: address from which a started service downloads Postgres if none is installed
 	scale           float64
 	settings        []string
 	profile         string

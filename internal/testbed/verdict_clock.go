@@ -15,7 +15,7 @@ const (
 )
 
 type advance struct {
-	by, every time.Duration // every is 0 for a single move
+	by, every time.Duration // `every` is the interval between moves; 0: a single move
 }
 
 func (a *advance) String() string {

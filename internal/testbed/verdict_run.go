@@ -26,7 +26,6 @@ const (
 	verdictCalls = time.Minute     // time limit for this program's requests to the service
 )
 
-// conditions are the profile, seed and extra faults of one run of the command.
 type conditions struct {
 	profile string // empty: none
 	seed    int64
@@ -151,7 +150,7 @@ func (v *verdictRun) judge(ctx context.Context) int {
 	return exitOK
 }
 
-// once runs the command one time and adds the results of its sessions to shown. Each label gets a session of its own.
+// once runs the command one time and adds the results of its sessions to the summary. Each label gets a session of its own.
 func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.Summary) error {
 	as, err := v.begin(ctx, under)
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// statuses maps a profile and a test to the status of the rule backoff.
 type statuses map[[2]string]verdict.Status
 
 func sessionsOf(b *Baseline, all statuses) *Summary {

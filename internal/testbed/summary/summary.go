@@ -13,10 +13,10 @@ import (
 
 // Policy sets which broken and untested rules make the sessions fail.
 type Policy struct {
-	Require  []string // ids of rules that must be kept in at least one session, and broken in none
+	Require  []string // ids of rules that at least one session must obey and no session may break
 	Warn     []string // ids of rules that may be broken
 	Strict   bool     // judge "should" rules as "must" rules
-	Complete bool     // each rule must be tested, and each fault of the profiles must happen, in at least one session
+	Complete bool     // every rule must be tested in some session, and every fault of the profiles must happen in some session
 }
 
 func (p Policy) level(rule string, own verdict.Level) verdict.Level {
@@ -116,7 +116,7 @@ func (s *Summary) Results() (all []verdict.Result) {
 			case at < 0:
 				all = append(all, r)
 			case slices.Index(worst, r.Status) > slices.Index(worst, all[at].Status), r.Status == all[at].Status &&
-				len(r.Exercise) < len(all[at].Exercise): // prefer the shorter text: a longer one also says that the profile cannot test the rule
+				len(r.Exercise) < len(all[at].Exercise): // keep the shorter explanation: the longer one adds that the profile cannot test the rule
 				all[at] = r
 			}
 		}
