@@ -27,7 +27,7 @@ type Times struct {
 	until    *time.Time
 }
 
-// New returns the due times of a timetable; intervals count from anchor.
+// New returns the due times of a timetable. The intervals of an interval timetable start at the time `anchor`.
 func New(t job.Timetable, anchor time.Time) (*Times, error) {
 	times := &Times{interval: t.Interval, anchor: anchor, from: t.StartAt, until: t.EndAt}
 	if t.Cron == "" {
@@ -90,8 +90,8 @@ func (s *Times) After(t time.Time) (time.Time, bool) {
 	return next, true
 }
 
-// afterCron splits the time at clock changes and calls robfig/cron for each part, where the UTC offset is constant. robfig/cron mishandles
-// clock changes. It skips days that begin at 1:00, and returns wrong times after a change of half an hour.
+// afterCron divides time into parts with a constant UTC offset, and calls robfig/cron for each part. robfig/cron mishandles clock changes:
+// it skips days that begin at 1:00, and returns wrong times after a change of half an hour.
 func (s *Times) afterCron(t time.Time) time.Time {
 	for lastYear := t.Year() + 5; ; {
 		local := t.Add(1).In(s.zone) // the due time is after t, so use the offset just after t

@@ -16,7 +16,7 @@ var (
 	countUntil = time.Date(2029, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-const minutesAround = 2 * 24 * 60 // margin of `matches` before countFrom and after countUntil, because its index is a local time
+const minutesAround = 2 * 24 * 60 // `matches` is indexed by local time, so it covers more minutes than countFrom to countUntil
 
 // oracleExpressions have a simple second implementation: a minute is due if the local time matches.
 var oracleExpressions = []struct {
@@ -50,7 +50,7 @@ const quarter = 15 // minutes
 // The first `sparse` oracleExpressions are due at most twice a day.
 const sparse = 10
 
-// TestEveryZone compares all due times of the first `sparse` expressions. It compares the others only within a day of each clock change.
+// The expressions after the first `sparse` are compared only within a day of each clock change, for speed.
 func TestEveryZone(t *testing.T) {
 	t.Parallel()
 	count := int(countUntil.Sub(countFrom) / time.Minute)
