@@ -7,14 +7,13 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// uses says how much CPU, memory and disk an attempt needs.
 type uses struct {
 	phase  string  // name in progress reports
 	cpu    float64 // share of the attempt's time that is spent on hashing, 0 to 1
-	memory int     // units taken in each step
+	memory int     // memory units (1 MiB) allocated in each step
 	blocks int     // blocks written in each step
-	// If `whole` is true, the first step takes all memory, and all blocks are written, even if that takes too long. Otherwise a step ends
-	// when its time is over, after at least one unit and one block.
+	// If `whole` is true, the first step takes all memory. The steps write all blocks, even after their time is over. If `whole` is false, a
+	// step stops when its time is over. Even a late step takes one memory unit or writes one block.
 	whole bool
 }
 
@@ -50,7 +49,7 @@ type attempt struct {
 	uses  uses
 	steps int
 	items int       // KiB of the result body
-	start time.Time // start of the attempt in the time of `clock`
+	start time.Time // start of the attempt according to `clock`
 	clock job.AttemptClock
 	on    job.Observer
 

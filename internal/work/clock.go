@@ -7,7 +7,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// machineClock is this machine's clock. Its value is the time at which the attempt started.
+// machineClock reads this machine's clock. It stores the start of the attempt.
 type machineClock time.Time
 
 func clockOf(on job.Observer) job.AttemptClock {

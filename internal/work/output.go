@@ -19,8 +19,8 @@ const (
 )
 
 // resultFor depends only on d, so every attempt of a job returns the same bytes. Most results are a JSON object with the kind and the
-// seed, padded to exactly d.PayloadSize bytes. If that is too small for the object, the result is a JSON string, or 0 for one byte. A
-// CUSTOM job can set the body. If it sets only a media type other than JSON, the body is random letters.
+// seed, padded to exactly d.PayloadSize bytes. A CUSTOM job can set the body. Without a body, its result is random letters if the media
+// type is not JSON. If PayloadSize is too small for the object, the result is a JSON string. A result of one byte is the number 0.
 func resultFor(d job.Definition) *job.Result {
 	if d.WorkKind == job.ManySmallOutputs {
 		return lines(d)

@@ -24,7 +24,7 @@ const (
 // Config configures a Runner.
 type Config struct {
 	TimeScale float64       // multiplies every duration; 0: work takes no time
-	Limit     time.Duration // execution limit, already scaled
+	Limit     time.Duration // execution limit; TimeScale is not applied to it
 	TempDir   string        // for IO_HEAVY and CUSTOM; "" is the system's
 	MaxMemory int           // limit in bytes for all runs of MEMORY_SPIKE and CUSTOM together; 0 is DefaultMaxMemory
 }
@@ -34,7 +34,7 @@ type Runner struct {
 	scale   float64
 	limit   time.Duration
 	tempDir string
-	// turns limits concurrent hashing to half of the CPUs. Heartbeats and cancels need the others.
+	// The capacity of this channel limits concurrent hashing to half of the CPUs. Heartbeats and cancels need the other CPUs.
 	turns chan struct{}
 	// memory contains a token for each memoryUnit in use.
 	memory chan struct{}
@@ -63,7 +63,7 @@ func (f *Failure) Error() string { return "work failed: " + string(f.Reason) }
 // FailureReason returns the reason, for callers that do not import this package.
 func (f *Failure) FailureReason() job.Reason { return f.Reason }
 
-// Run does the work of one attempt (from 1) and returns the result body.
+// Run does the work of one attempt; the first attempt is 1. It returns the result body.
 //
 // Progress starts at 0 % and never decreases. 100 % is reported last, and only on success.
 //
@@ -90,7 +90,8 @@ func (r *Runner) Run(ctx context.Context, d job.Definition, attempt int, on job.
 	return result, nil
 }
 
-// Probe checks whether a kind can run on this machine now. It only tests kinds that write files, by writing one.
+// Probe checks whether a kind can run on this machine now. For kinds that write files, it writes a test file. For other kinds it does
+// nothing.
 func (r *Runner) Probe(ctx context.Context, kind job.Kind) error {
 	if kind != job.IOHeavy && kind != job.Custom {
 		return nil
