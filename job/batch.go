@@ -231,8 +231,8 @@ type batchText struct {
 	partial, failed            string // titles
 	succeededItems             counted
 	failedItems, canceledItems counted
-	all                        string // if every failed item is listed
-	some                       string // format string; its arguments are the numbers of listed and of failed items
+	all                        string // sentence for a document that lists every failed item
+	some                       string // sentence for other documents, a format string for the numbers of listed and of failed items
 	refused                    string // detail of a refused item; "" means the stored detail
 }
 

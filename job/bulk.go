@@ -13,7 +13,7 @@ const (
 	MaxBulkRate          = 1000    // items per second
 	DefaultBulkRate      = 200
 	BulkSample           = 10 // jobs in the response to a dry run
-	MaxOpenBulksOperator = 10 // open operations of operators, separate so that clients cannot block them
+	MaxOpenBulksOperator = 10 // open operations of operators; a limit of their own, so clients' operations cannot use it up
 )
 
 // BulkAction is the action of a bulk operation on each of its jobs.
@@ -155,7 +155,7 @@ type BulkItem struct {
 	At     *time.Time
 }
 
-// End returns the item with its result.
+// End returns the item with the given result.
 func (i BulkItem) End(result BulkResult, code Code, detail string) BulkItem {
 	i.Result, i.Code, i.Detail = result, code, detail
 	return i

@@ -24,22 +24,21 @@ type Task struct {
 
 // Handlers of tasks return the following errors. Any other error means that the infrastructure failed, and the task is handled again.
 
-// TaskFailed reports that the work was done and failed, and that the failure is recorded. The queue counts the task as failed.
+// TaskFailed reports a failed attempt or delivery. The failure is already stored. The queue counts the task as failed.
 type TaskFailed struct {
 	Text string
-	// Again is the time until the queue handles the task again, by the machine's clock. If it is 0, the queue archives the task with Text.
+	// Again is the real time until the queue handles the task again. If it is 0, the queue archives the task with Text.
 	Again time.Duration
 }
 
 func (e *TaskFailed) Error() string { return e.Text }
 
-// TaskEarly reports a task that is not due yet. The queue handles the task again after Wait, by the machine's clock. This is not a
-// failure.
+// TaskEarly reports a task that is not due yet. The queue handles the task again after Wait, in real time. This is not a failure.
 type TaskEarly struct{ Wait time.Duration }
 
 func (e *TaskEarly) Error() string { return "the task is not due yet" }
 
-// ErrTaskStale reports that there is nothing to do for a task. The queue forgets it.
+// ErrTaskStale reports that there is nothing to do for a task. The queue drops the task.
 var ErrTaskStale = errors.New("the task has nothing left to do")
 
 // DeliveryTask tells a deliverer to check whether a delivery is due. The database decides whether it is sent.
@@ -63,7 +62,7 @@ type Claim struct {
 	ClaimID
 	Job        Job
 	QueuedAt   time.Time // when the job entered QUEUED
-	WasCreated bool      // the job was still CREATED, so the claim also records QUEUED
+	WasCreated bool      // the job was CREATED, so the claim also stores its change to QUEUED
 }
 
 // NotClaimed is the reason why a claim got no job. If no member is set, the task is stale and is dropped.
@@ -105,7 +104,7 @@ type Finish struct {
 	State   State
 	Failure *Failure
 	Result  *Result
-	// RetryWait, if not nil, queues the next attempt in the same commit (auto_retry), to run after this wait.
+	// If RetryWait is not nil, the same commit queues the next attempt (auto_retry). It runs after this wait.
 	RetryWait *time.Duration
 	// Exhausted adds the event job.retries_exhausted; it is set if the last allowed attempt failed.
 	Exhausted bool

@@ -111,8 +111,8 @@ func (d *Definition) setEmission(t Type, emit *Emission) {
 	}
 }
 
-// draw chooses a work kind. With probability FailProbability it chooses a failing kind. All failing kinds have the same chance, and so
-// have all others. An EMIT_EVENT job gets a kind that succeeds quickly.
+// draw chooses a work kind. With probability FailProbability it chooses a failing kind. All failing kinds are equally likely, and all
+// other kinds are equally likely. An EMIT_EVENT job gets a kind that succeeds quickly.
 func (c Catalogue) draw(t Type, seed int64) Kind {
 	if t == EmitEvent && slices.Contains(c.Kinds, SuccessFast) {
 		return SuccessFast

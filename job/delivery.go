@@ -234,7 +234,7 @@ type DeliveryPage struct {
 // Replay is the result of sending missed events again.
 type Replay struct {
 	Queued int      // deliveries that became PENDING
-	More   bool     // more deliveries match than one request sends again
+	More   bool     // matching deliveries may remain for a further request
 	Next   Position // position from which the next request continues
 }
 

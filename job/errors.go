@@ -190,14 +190,14 @@ var ErrStale = errors.New("the claim is no longer current")
 var ErrWorkerDead = errors.New("the worker's lease has ended")
 
 // ErrUnproven means that a webhook's receiver has not confirmed that it wants events. The store has changed nothing. The caller asks the
-// receiver for confirmation, outside of any transaction, and repeats the request with the proof.
+// receiver for confirmation, outside of any transaction. Then it repeats the request with Proven set.
 var ErrUnproven = errors.New("the receiver has not confirmed that it wants events")
 
 // MaxDetailBytes limits the detail of an error for the client.
 const MaxDetailBytes = 1024
 
-// PlainText prepares text for display in one line. It replaces control and formatting characters by U+FFFD, and cuts the text to limit
-// bytes.
+// PlainText prepares text for display in one line. It replaces control and formatting characters by U+FFFD. It shortens the text to at
+// most `limit` bytes.
 func PlainText(text string, limit int) string {
 	const dots = "..."
 	plain := strings.Map(func(c rune) rune {

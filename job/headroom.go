@@ -5,20 +5,21 @@ import (
 	"time"
 )
 
-// Lease is a process's request for headroom: the right to store a number of jobs until the process renews the lease.
+// Lease is a process's request for capacity. Until the next renewal, the process may store as many jobs as granted.
 type Lease struct {
 	ID, Process ID
 	New         bool          // the lease is not stored yet
 	Limit       Load          // limit of all jobs
 	Keep        Load          // capacity that may already be in use; the grant is at least this
-	Stored      Load          // jobs stored under the lease since the last report
+	Stored      Load          // jobs stored under the lease that no successful request has reported
 	Need        Load          // reserved capacity, plus what the largest waiting request needs
 	Want        Load          // Need, plus what the process expects to store until the next renewal
 	Expiry      time.Duration // time after a renewal until other processes may take the capacity
 	Counted     *Counted      // new count of the jobs, if there is one
 }
 
-// Counted is a count of the stored jobs (Jobs). Reported is the sum of the processes' reports at that time.
+// Counted is a count of the stored jobs (Jobs). Reported is the sum of all reports at the start of the count. Jobs that are reported later
+// are added to the count.
 type Counted struct{ Jobs, Reported Load }
 
 // Headroom is the capacity that a lease grants.

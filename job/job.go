@@ -72,7 +72,7 @@ type WaitingReason string
 const (
 	WaitingScheduled   WaitingReason = "SCHEDULED"    // for its execution_at
 	WaitingBackoff     WaitingReason = "BACKOFF"      // for the end of the wait between attempts
-	WaitingPaused      WaitingReason = "PAUSED"       // for an operator's pause of its kind, its client or everything
+	WaitingPaused      WaitingReason = "PAUSED"       // for the end of an operator's pause of its kind, its client or everything
 	WaitingClientLimit WaitingReason = "CLIENT_LIMIT" // its client already runs its maximum number of jobs
 	WaitingNoWorkers   WaitingReason = "NO_WORKERS"   // no worker is alive
 	WaitingQueue       WaitingReason = "QUEUE"        // for a free worker

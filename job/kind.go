@@ -103,7 +103,7 @@ var specs = func() map[Kind]KindSpec {
 	return m
 }()
 
-// Kinds lists the catalogue's 31 kinds in its order.
+// Kinds lists the 31 kinds in the order of the catalogue.
 func Kinds() []Kind {
 	kinds := make([]Kind, len(catalogue))
 	for i, s := range catalogue {
@@ -127,7 +127,7 @@ func (k Kind) Valid() bool {
 	return ok
 }
 
-// FailsOn reports whether attempt n (from 1) of a job of kind k fails according to the catalogue, and returns the reason.
+// FailsOn reports whether the given attempt of a job of kind k fails according to the catalogue, and why. The first attempt is 1.
 func (k Kind) FailsOn(attempt int) (Reason, bool) {
 	s := specs[k]
 	if !s.ShouldFail || (s.SucceedsOnAttempt > 0 && attempt >= s.SucceedsOnAttempt) {

@@ -170,7 +170,7 @@ func (j *Job) Origin() Origin {
 	return o
 }
 
-// Document builds the draft's document of an attempt of o's job.
+// Document builds the outcome document of attempt `a`. `o` is the origin of the job.
 func (l Links) Document(o Origin, a Attempt) Document {
 	d := Document{
 		Instance: l.At(AttemptPath(o.JobID, a.Number)), JobID: o.JobID, JobStatus: StatusOf(a.State, a.Failure),

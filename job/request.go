@@ -68,8 +68,8 @@ func (r *Request) Emitted(attempts int) (n int) {
 	return n
 }
 
-// Check returns all violations of r under the catalogue c that do not depend on the current time. TooLate checks the time separately,
-// because a repeated request must get its first response even after execution_at.
+// Check returns the violations of r, except those that depend on the current time. TooLate checks the time separately, because a repeated
+// request must get its first response even after execution_at.
 func (c Catalogue) Check(r Request) []Violation {
 	violations := append([]Violation(nil), r.Violations...)
 	add := func(pointer, detail string) {

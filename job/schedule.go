@@ -12,7 +12,7 @@ const (
 	ShownRuns          = 5 // due times shown for a schedule
 	MaxCronBytes       = 200
 	MaxTimeZoneBytes   = 64
-	ScheduleOnTime     = time.Minute // a later run counts as missed (see CatchUp); longer than a change of leader takes
+	ScheduleOnTime     = time.Minute // a run that is later than this counts as missed (see CatchUp). A change of leader takes less time.
 	scheduleErrorBytes = 500
 )
 
@@ -21,8 +21,8 @@ type Overlap string
 
 // Overlap policies.
 const (
-	OverlapAllow    Overlap = "allow"     // run it
-	OverlapSkip     Overlap = "skip"      // do not run it
+	OverlapAllow    Overlap = "allow"     // submit a job anyway
+	OverlapSkip     Overlap = "skip"      // submit no job for this due time
 	OverlapQueueOne Overlap = "queue_one" // one due time waits for the end of the run, others are skipped
 )
 
@@ -32,8 +32,8 @@ type CatchUp string
 // Catch-up policies.
 const (
 	CatchUpNone CatchUp = "none"
-	CatchUpLast CatchUp = "last" // run the latest one
-	CatchUpAll  CatchUp = "all"  // run the latest ones, at most CatchUpMax
+	CatchUpLast CatchUp = "last" // submit a job for the latest missed due time
+	CatchUpAll  CatchUp = "all"  // submit jobs for the latest missed due times, at most CatchUpMax
 )
 
 // Timetable determines when a schedule is due: by Cron in TimeZone, or at each Interval.
@@ -42,7 +42,7 @@ type Timetable struct {
 	TimeZone string        // IANA name; with Cron only
 	Interval time.Duration // 0 with Cron
 	Jitter   time.Duration // maximum delay of a run after its due time
-	StartAt  *time.Time    // first possible due time; intervals count from it
+	StartAt  *time.Time    // first possible due time, and start of the first interval
 	EndAt    *time.Time    // last possible due time
 }
 
@@ -136,7 +136,7 @@ func (s *Schedule) State() ScheduleState {
 	return ScheduleActive
 }
 
-// Anchor returns the moment from which intervals count.
+// Anchor returns the start of the schedule's first interval.
 func (s *Schedule) Anchor() time.Time {
 	if s.StartAt != nil {
 		return *s.StartAt
@@ -159,7 +159,7 @@ type DueSchedule struct {
 	Schedule
 	Now  time.Time // current time by the service's clock
 	Busy bool      // an earlier run is not final, and Overlap is not "allow"
-	// Jumped is the time to which a test bed's clock jumped. Due times up to this time are not missed.
+	// Jumped is the time to which a test bed's clock jumped. Due times up to this time do not count as missed.
 	Jumped *time.Time
 }
 

@@ -108,7 +108,7 @@ type WebhookRequest struct {
 	Malformed  bool // a violation is a mistake in the structure, not in a value
 }
 
-// WebhookPatch changes a webhook. Nil members do not change.
+// WebhookPatch changes a webhook. A nil member leaves the webhook's value unchanged.
 type WebhookPatch struct {
 	URL         *string
 	Events      []string

@@ -46,7 +46,7 @@ type Situation struct {
 	// Died is the number of workers found dead in the last quarter of an hour.
 	Died       int               `json:"died"`
 	LeaderGone bool              `json:"leader_gone"` // there has been no leader for some seconds
-	Throttled  int               `json:"throttled"`   // clients with waiting jobs that already run their maximum number of jobs
+	Throttled  int               `json:"throttled"`   // clients that run their maximum number of jobs and have more jobs waiting
 	Pauses     job.Pauses        `json:"pauses"`
 	Failing    WebhookTrouble    `json:"failing"`  // enabled webhooks that have failed FailingAfter times in a row
 	Disabled   WebhookTrouble    `json:"disabled"` // webhooks that the service has disabled

@@ -25,7 +25,8 @@ var API = fault.API{
 	Expired: string(job.CodeTokenExpired),
 }
 
-// Scope selects the requests, jobs and deliveries of a client in one labeled session. If Session is zero, it selects only unlabeled ones.
+// Scope selects the requests, jobs and deliveries of a client in one labeled session. If Session is zero, Scope selects the requests, jobs
+// and deliveries without a label.
 type Scope struct{ Client, Session job.ID }
 
 var roles = map[string]verdict.Role{
@@ -37,9 +38,9 @@ var roles = map[string]verdict.Role{
 // RoleOf returns the role of an operation.
 func RoleOf(operation string) verdict.Role { return roles[operation] }
 
-// Shape names the JSON members that contain ids and states of jobs, batches and bulk operations. It has our names and the draft's names.
-// In an event or a delivery, event_name takes the place of the state. The filter of a bulk operation also has batch_id and state. It is
-// not taken for a batch, because a batch's state is in `status`.
+// Shape names the JSON members that contain ids and states of jobs, batches and bulk operations. Shape has the names of ForgeRun's API and
+// of the draft. In an event or a delivery, event_name takes the place of the state. The filter of a bulk operation also has batch_id and
+// state. It cannot be mistaken for a batch, because a batch's state is in `status`.
 var Shape = wire.Shape{
 	Things: []wire.Thing{
 		{

@@ -8,7 +8,7 @@ type Bulk struct {
 	Action     job.BulkAction `json:"action"`
 	Rate       int            `json:"rate"`
 	State      job.BulkState  `json:"state"`
-	Total      int            `json:"total"` // grows until gathering ends
+	Total      int            `json:"total"` // number of selected jobs; grows until all jobs are selected
 	More       bool           `json:"more"`
 	Done       int            `json:"done"`
 	Succeeded  int            `json:"succeeded"`
