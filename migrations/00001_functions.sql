@@ -1,6 +1,7 @@
 -- +goose Up
 
--- The first version with these migrations. A database that has ForgeRun's tables but not this function is older, and cannot be migrated.
+-- Returns the first version of ForgeRun that had these migrations. A database that has ForgeRun's tables but not this function is older,
+-- and cannot be migrated.
 CREATE FUNCTION schema_since() RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT '0.1.0' $$;
 
 -- A version 7 UUID of the given moment (RFC 9562): 48 bits of milliseconds, the rest random. Setting bits 52 and 53 turns version 4 (0100)

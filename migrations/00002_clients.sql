@@ -7,8 +7,8 @@ CREATE TABLE clients (
 );
 
 -- Erasures of clients with all their data. Rows are never removed: they prove the erasure, and refuse_erased needs them. `since` is the
--- transaction in which the current step began. The step continues after position and position_job. removed and remaining count rows by
--- table.
+-- transaction in which the current step began. The step continues after the row that `position` and `position_job` name. The columns
+-- `removed` and `remaining` have the number of rows for each table.
 CREATE TABLE erasures (
   erasure_id    uuid PRIMARY KEY,
   client_id     uuid NOT NULL CONSTRAINT erasures_one_of_a_client UNIQUE,
