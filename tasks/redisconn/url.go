@@ -43,8 +43,8 @@ func CheckURL(raw string) error {
 	return err
 }
 
-// User and password before the @ are for Redis, not for its sentinels. parseURL splits the hosts itself. go-redis does not parse
-// sentinels or lists of hosts, and net/url rejects lists of hosts with ports.
+// User and password before the @ are for Redis, not for its sentinels. parseURL splits the hosts itself, because neither go-redis nor
+// net/url supports lists of hosts with ports.
 func parseURL(raw string) (*redis.UniversalOptions, error) {
 	name, rest, ok := strings.Cut(raw, "://")
 	form, known := schemes[name]

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// WaitFor waits until the function `wait` returns. If ctx ends first, it returns ctx's error.
+// WaitFor calls the function `wait` and waits until it returns. If ctx ends first, WaitFor returns ctx's error, and `wait` goes on.
 func WaitFor(ctx context.Context, wait func()) error {
 	done := make(chan struct{})
 	go func() {
