@@ -37,15 +37,15 @@ type options struct {
 	Embed map[string][]string `yaml:"embed"`
 	// Constants maps an enumeration to a prefix. Each of its values becomes a constant with this prefix.
 	Constants map[string]string `yaml:"constants"`
-	// Lists maps an enumeration, which must be in Constants, to the name of a struct type. A list of these structs is generated, one for
-	// each value with its meaning.
+	// Lists maps an enumeration, which must be in Constants, to the name of a struct type. The generated list has one struct for each value,
+	// with the value's meaning.
 	Lists map[string]string `yaml:"lists"`
 
 	// Methods are the client's methods, by name. They are written to MethodsOutput.
 	Methods       map[string]method `yaml:"methods"`
 	MethodsOutput string            `yaml:"methods-output"`
 
-	// Requests describe JSON files to write, which hold schemas of request bodies. If they are set, nothing else is generated.
+	// Requests describe JSON files with schemas of request bodies. If Requests is set, apitypes writes only these files.
 	Requests []requests `yaml:"requests"`
 
 	schemas, paths, parameters map[string]any
@@ -168,7 +168,7 @@ func (o *options) load() (*openapi3.T, error) {
 	return openapi3.NewLoader().LoadFromData(plain)
 }
 
-// composed is added to the x-order of members beside an allOf, so that they follow the members from the allOf.
+// Members beside an allOf must follow the members from the allOf. So keepOrder adds `composed` to their x-order.
 const composed = 1_000_000
 
 // keepOrder makes the generator keep the order in which a document names the members of its schemas.
@@ -200,7 +200,7 @@ func each(node any, do func(v map[string]any)) {
 	}
 }
 
-// setType sets the Go type of a member, also in the parts of an allOf.
+// setType sets the Go type of a member, or deletes the member if goType is "-". It also looks into the parts of an allOf.
 func (o *options) setType(schema any, member, goType string) {
 	v := object(schema)
 	properties := object(v["properties"])

@@ -30,7 +30,7 @@ func (q *requests) write() error {
 	for _, schema := range all {
 		combine(all, schema)
 	}
-	q.change(all) // again, for the members that combine() added
+	q.change(all) // combine() added members, which need the changes too
 	slices.Sort(q.Schemas)
 	lines := make([]string, len(q.Schemas))
 	for i, name := range q.Schemas {

@@ -80,7 +80,8 @@ func expand(n *yaml.Node) *yaml.Node {
 	return &c
 }
 
-// merge adds the members of a part, also in nested mappings. It returns the path of a member that both define, or "".
+// merge adds the members of `part` to `into`, also in nested mappings. If both nodes define a member, merge returns its path; otherwise
+// "".
 func merge(into, part *yaml.Node) string {
 	for pair := range slices.Chunk(part.Content, 2) {
 		name, value := pair[0], pair[1]

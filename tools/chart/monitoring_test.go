@@ -64,7 +64,6 @@ func TestRulesAreThoseOfTheRepository(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// Only the name of the data source may differ.
 func TestDashboardsAreThoseOfTheRepository(t *testing.T) {
 	t.Parallel()
 	found := of[*core.ConfigMap](render(t, "hpa"))

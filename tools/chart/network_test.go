@@ -86,7 +86,7 @@ func (r release) policies(t *testing.T) (in, out map[string]peersByPort) {
 	return in, out
 }
 
-// Only deliverers can reach the internet, and api pods if they ask webhook receivers for consent.
+// Deliverers can reach the internet. So can api pods that ask webhook receivers for consent. No other pod can.
 func TestPoliciesAllowTrafficThatARoleNeeds(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		in, out := r.policies(t)

@@ -70,7 +70,7 @@ func TestPodsAreProbedAndSpread(t *testing.T) {
 	})
 }
 
-// The termination grace period is 30 s longer than FORGERUN_SHUTDOWN_GRACE or FORGERUN_WEBHOOK_TIMEOUT.
+// The termination grace period is at least 30 s longer than FORGERUN_SHUTDOWN_GRACE and than FORGERUN_WEBHOOK_TIMEOUT.
 func TestPodsHaveTimeToEnd(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		want := map[string]float64{"default": 30, "minimal": 30, "hpa": 723.5, "keda": 120}[set]

@@ -120,7 +120,7 @@ func TestAutoscalersUseRecordedMetrics(t *testing.T) {
 	require.NotContains(t, of[*monitoring.PrometheusRule](render(t, "keda")), "demo-forgerun-autoscaling")
 }
 
-// Work that waits because of a pause or for its next try starts no pods. Work that waits for free workers does.
+// Only work that waits for free workers starts pods. Paused work, or work between two tries, starts none.
 func TestPodsAreAddedForWorkThatWaitsForThem(t *testing.T) {
 	t.Parallel()
 	promtool, err := exec.LookPath("promtool")
