@@ -91,8 +91,8 @@ func (c *caller) add(x *exchange) {
 	}
 }
 
-// reused checks that the client reuses connections. A script that starts a process per request cannot keep connections open. So a new
-// connection counts only if it was probably not made by a new process.
+// reused checks that the client reuses connections. A script that starts a process per request cannot keep connections open. So the client
+// fails only if several new connections probably do not come from new processes.
 func reused(r *record, f *finding) {
 	callers := map[string]*caller{}
 	var order []*caller

@@ -18,7 +18,7 @@ func duplicates(r *record, f *finding) {
 			add(contentOf(x))
 		}
 	})
-	arrived := map[content]int{} // number of accepted POSTs by content; if two were accepted, the client may want two equal jobs
+	arrived := map[content]int{} // number of accepted POSTs that got a response, by content; after two, the client may want two equal jobs
 	lookups := group{}           // reads without a job id, with which the client may look for its job
 	r.each(func(x *exchange) {
 		switch {

@@ -15,7 +15,7 @@ import (
 type finding struct {
 	times, failures int
 	passed, broken  []Evidence
-	ways            []string // shape (see shape) of each mistake in broken; mistakes of the same shape share an entry
+	ways            []string // for each entry of `broken`, what its mistakes have in common (see the function shape)
 	broke           []int
 	doubtful        string  // why the rule could not be judged; usually empty
 	cites           *demand // requirement to cite in place of the rule's own; may be nil
@@ -73,7 +73,8 @@ func either[T any](first bool, one, other T) T {
 	return other
 }
 
-// shape leaves out the job's id and the delays of a fault, so that repeated mistakes look equal.
+// shape returns the request, the status and the kinds of faults as text. It leaves out the job id and delays, so that repeated mistakes
+// look equal.
 func shape(x *exchange) string {
 	if x == nil {
 		return ""

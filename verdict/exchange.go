@@ -29,7 +29,7 @@ const (
 	Read       Role = "read"      // shows the state of a job
 	ReadMany   Role = "read_many" // shows the states of jobs submitted together
 	List       Role = "list"      // shows jobs
-	Outcome    Role = "outcome"   // shows the outcome of a job
+	Outcome    Role = "outcome"
 	Stream     Role = "stream"
 	Retry      Role = "retry"
 	Delivery   Role = "delivery"
@@ -103,7 +103,7 @@ type Exchange struct {
 
 // Part is the part of an event stream that a client received over one connection.
 type Part struct {
-	Open   bool     `json:"open,omitempty"` // the stream was still open; its end is in a later Exchange with the same Start
+	Open   bool     `json:"open,omitempty"` // the stream was open when this was recorded; a later Exchange with the same Start has its end
 	Events int      `json:"events"`
 	Cut    bool     `json:"cut,omitempty"`   // a fault ended or silenced the stream
 	IDs    []string `json:"ids,omitempty"`   // ids of the last MaxShown events; an empty id clears the client's last event ID

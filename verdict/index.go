@@ -19,8 +19,8 @@ type record struct {
 	reads     map[place]group     // reads of each resource by each reader; no streams
 	shared    map[uint64]bool     // connections that served several requests
 	hints     map[string]jobHints // deliveries and stream events by job; key "": events that name no job
-	open      map[string]spans    // by job: times in which the client may have seen its end; key "": the end of any job
-	ends      map[string]ends     // by job, batch or bulk operation: responses that showed its end
+	open      map[string]spans    // by job: times in which the client may have seen that the job ended; key "": that any job ended
+	ends      map[string]ends     // by job, batch or bulk operation: responses and deliveries that showed the end
 	disturbed map[attempt]disturbance
 }
 
@@ -50,7 +50,7 @@ func (r *record) index() {
 		r.runs[r.Runs[i].ID] = &r.Runs[i]
 	}
 	r.countEras()
-	if r.Standards && len(r.Attempts) == 0 { // the client may learn of ends from notifications that are not recorded
+	if r.Standards && len(r.Attempts) == 0 { // notifications that are not recorded may tell the client that a job ended
 		r.each(func(x *exchange) { r.Elsewhere = r.Elsewhere || x.Receiver })
 	}
 	r.disturbed = map[attempt]disturbance{}
@@ -212,7 +212,7 @@ func (e end) until() time.Time {
 // ends are sorted by the time that end.until returns.
 type ends []end
 
-// since returns the end after `moment` that the client may have seen first, and the time.
+// since returns the end that the client may have seen first after `moment`. `at` is the earliest time at which it may have seen that end.
 func (all ends) since(moment time.Time) (first end, at time.Time) {
 	n := sort.Search(len(all), func(i int) bool { return !all[i].until().Before(moment) })
 	for _, e := range all[n:] {

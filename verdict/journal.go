@@ -17,7 +17,7 @@ type Entry struct {
 	Of        fault.Use    `json:"of"`
 	Job       string       `json:"job,omitempty"`
 	JobState  JobState     `json:"job_state,omitempty"` // empty: the request names no job
-	Breaks    []string     `json:"breaks"`              // ids of rules broken by this request, or by the lack of a later one
+	Breaks    []string     `json:"breaks"`              // ids of rules broken by this request, or by a missing later request
 	Role      Role         `json:"-"`
 	Status    int          `json:"-"` // 0: no response
 	Effect    fault.Effect `json:"-"`
@@ -37,7 +37,7 @@ const (
 type journal struct {
 	record *record
 	lines  []line
-	states []JobState       // for each line, what the client knew before about its job
+	states []JobState       // by line: the state of the line's job as the client knew it before
 	breaks map[int][]string // ids of broken rules, by line number
 	edit   func(*Moment)    // changes each entry; may be nil
 }

@@ -56,7 +56,7 @@ type response struct {
 	More              bool
 }
 
-// Approximate sizes in bytes, including the entries in maps and slices. The lengths of texts are added.
+// Approximate sizes in bytes, including the entries in maps and slices, but without the lengths of texts.
 const (
 	keptSize     = 200
 	requestSize  = 50 // in addition to the length of the request's JSON
@@ -115,8 +115,8 @@ func (l *Log) Len() int {
 // Copy returns a Log with the exchanges so far. The copy can be judged while the original grows.
 func (l *Log) Copy() *Log { return &Log{kept: l.kept[:len(l.kept):len(l.kept)]} }
 
-// FoundKey removes API keys from the URLs of exchanges, and sets KeyInURL. removeKey removes the key from a URL, and reports whether it
-// found one. Copies of the Log do not change.
+// FoundKey removes API keys from the URLs of exchanges, and sets KeyInURL of these exchanges. `removeKey` removes the key from a URL, and
+// reports whether it found one. Copies of the Log do not change.
 func (l *Log) FoundKey(removeKey func(path, query string) (shownPath, shownQuery string, found bool)) {
 	var changed []*kept
 	for i, k := range l.kept {

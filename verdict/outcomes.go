@@ -10,8 +10,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// learned returns the first exchange that showed the client the end of a job, batch or bulk operation, and when it did. An end before
-// `since` does not count. If the client did not see the end, learned returns zero values.
+// learned returns the first exchange that showed the client the end of a job, batch or bulk operation. `at` is the earliest time at which
+// the client may have seen the end. An end before `since` does not count. If the client did not see the end, learned returns zero values.
 func (r *record) learned(id string, since time.Time) (first *exchange, at time.Time) {
 	e, at := r.ends[id].since(since.Add(-Tolerance))
 	if e.attempt != nil {
@@ -21,8 +21,8 @@ func (r *record) learned(id string, since time.Time) (first *exchange, at time.T
 }
 
 // ended returns the exchange with which the client learned of a run's end, and the delay since the end. If the client learned it from a
-// group (batch or bulk operation), the delay starts at the end of the group. waiting reports whether a batch or bulk operation of the run
-// has not ended. Time in which the client was blocked does not count.
+// group (batch or bulk operation), the delay starts at the end of the group. `waiting` is true if a group of the run has not ended. If the
+// delay is longer than LearnWithin, the times in `blocked` are subtracted.
 func (r *record) ended(run *Run, blocked spans) (first *exchange, late time.Duration, waiting bool) {
 	consider := func(id string, due time.Time) {
 		x, at := r.learned(id, run.Finished)
@@ -120,8 +120,8 @@ func (r *record) gaveUp() func(run *Run) bool {
 	}
 }
 
-// blockedTimes returns when a client with one request at a time could not read the job. It was waiting after a refusal, or a fault
-// delayed its request.
+// blockedTimes returns the times in which a client with one request at a time could not read jobs. It was waiting after a refusal, or a
+// fault delayed its request.
 func (r *record) blockedTimes() (all spans) {
 	r.each(func(x *exchange) {
 		switch refused := failed(x) || x.Status == http.StatusForbidden; {
@@ -177,9 +177,8 @@ func (r *record) unended(id string) bool {
 	return (!over || r.endedBefore(end)) && slices.ContainsFunc(r.Runs, func(run Run) bool { return run.Batch == id })
 }
 
-// wouldPollAgain returns a function that reports whether a waiting client would have read the job again after x. The function returns
-// true if the client polls unfinished jobs and was active long after the pause that x required. It returns false if there was a delivery
-// or event about the job.
+// wouldPollAgain returns a function that reports whether a waiting client would have read the job again after x. The client must poll
+// unfinished jobs, and must have been active long after the pause that x required. There must be no delivery or event about the job.
 func (r *record) wouldPollAgain() func(x *exchange) bool {
 	polls := false
 	var last time.Time

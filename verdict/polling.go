@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// retryAfter checks that a reader waits for Retry-After before it polls again.
+// retryAfter checks that a reader waits as long as Retry-After says before it polls again.
 func retryAfter(r *record, f *finding) {
 	firsts := indexed(r, func(x *exchange, add func(string)) {
 		if r.Standards && x.Role == Read {
@@ -36,7 +36,7 @@ func retryAfter(r *record, f *finding) {
 		readable := y.Status < 300 || y.Status == http.StatusNotModified || y.Status == http.StatusNotFound
 		waited, job := y.Start.Sub(x.End()), cmp.Or(x.Job, x.Made)
 		if requiredWait(x) <= Tolerance {
-			return // the required wait is within the tolerance
+			return
 		}
 		found := fmt.Sprintf("The client read %s %s; Retry-After said %d s.",
 			either(began, "the job", "the same resource again"), after(waited), *x.RetryAfter)
@@ -233,8 +233,8 @@ func conditional(r *record, f *finding) {
 	})
 }
 
-// nextRequestFinder returns a function that finds the reader's next request for the target of x. A request on another connection that
-// read the target before x may come from another reader, so it does not count.
+// nextRequestFinder returns a function that finds the reader's next request for the target of x. Another connection that was used to read
+// the target before x may belong to another reader. Its requests do not count.
 func (r *record) nextRequestFinder() func(x *exchange) *exchange {
 	type visit struct {
 		place

@@ -89,7 +89,7 @@ func (l *loops) right(who reader, before, x *exchange, found string) {
 	l.pass(before, x, found)
 }
 
-// noteMistake does not count every mistake of a reader. Mistakes count from the third in a row, if they are evenly spaced or too close
+// noteMistake does not count every mistake of a reader. Mistakes count only if at least three in a row are evenly spaced, or too close
 // together for several readers. Other mistakes may come from several readers that take turns, such as browser tabs.
 func (l *loops) noteMistake(who reader, crowded bool, m mistake) {
 	now := l.rows[who]
@@ -114,7 +114,7 @@ func evenlySpaced(gaps []time.Duration) bool {
 	return most <= least+least/10+10*time.Millisecond
 }
 
-// crowded reports whether the last reads are too close together, even if `turns` readers sent them.
+// crowded reports whether the last `turns` reads up to x all came less than `told` before y. Readers that take turns cannot explain that.
 func (r *record) crowded(x, y *exchange, told time.Duration) bool {
 	all := r.sameReads(x)
 	i := sort.Search(len(all), func(i int) bool { return all[i].place >= x.place }) - (turns - 1)

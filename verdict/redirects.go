@@ -20,8 +20,8 @@ const (
 	HopWithin = 200 * time.Millisecond
 )
 
-// sent has what a redirected request and the request that follows it have in common. The query is empty unless the redirect keeps the
-// path.
+// sent has the properties that a redirected request shares with the request that follows the redirect. The query is empty unless the
+// redirect keeps the path.
 type sent struct{ method, path, query, body, key, correlation, keyID, agent string }
 
 func (s sent) on(path, query string, samePath bool) sent {
@@ -35,7 +35,7 @@ func sentBy(x *exchange) sent {
 	return sent{method: x.Method, path: x.Path, body: x.Body, key: x.Key, correlation: x.Correlation, keyID: x.KeyID, agent: x.Agent}
 }
 
-// redirected returns the target of a redirect on the same host. ok is false for other responses.
+// redirected returns the target of a redirect that stays on the same host. `ok` is false for other responses.
 func (x *exchange) redirected() (path, query string, ok bool) {
 	switch {
 	case !x.Arrived() || !slices.Contains(fault.Moves, x.Status) || x.otherHost() != "":
@@ -65,8 +65,8 @@ type hops struct {
 	burst int // number of latest redirects that were followed within HopWithin
 }
 
-// followed checks that the client repeats a redirected request at the new address, or reads it with GET after 303. It also checks that
-// the client stops in a redirect loop.
+// followed checks that the client repeats a redirected request at the new address. After 303, the client must send a GET there instead.
+// followed also checks that the client stops in a redirect loop.
 func followed(r *record, f *finding) {
 	gets := indexed(r, func(x *exchange, add func(string)) {
 		if x.retrieves() {
@@ -134,8 +134,8 @@ func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
 	}
 }
 
-// getInsteadOf returns a GET that the client sent to the new address in place of x. If the client repeated x earlier (as y), it returns
-// nil.
+// getInsteadOf returns a GET that the client sent to the new address in place of x. It returns nil if the client repeated x (as y) before
+// such a GET.
 func (x *exchange) getInsteadOf(gets group, y *exchange) *exchange {
 	for _, z := range gets.after(x) {
 		if z.Start.Sub(x.End()) >= FollowWithin || y != nil && y.place <= z.place {

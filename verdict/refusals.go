@@ -118,7 +118,7 @@ func rereadsMissing(r *record, f *finding) {
 // renewals lists the operations of our API that create a new API key.
 var renewals = []string{"createKey", "renewKey"}
 
-// uselessRenewals checks that a client stops renewing its API key if new keys are refused too. It fails only clients of our API. With
+// uselessRenewals checks that a client stops renewing its API key if new keys are refused too. It blames only clients of our API. With
 // other APIs, the keys may belong to several users.
 func uselessRenewals(r *record, f *finding) {
 	type row struct {

@@ -114,8 +114,8 @@ func next(groups []group, x *exchange) (first *exchange) {
 	return first
 }
 
-// copies returns a function that finds the next copy of a request: equal method, path and body. If the service accepted several copies,
-// it returns nil, because the client may want several jobs. Only clients of other APIs need this: they may send neither keys nor
+// copies returns a function that finds the next copy of a request: equal method, path and body. The function returns nil if the service
+// accepted several copies, because the client may want several jobs. Only clients of other APIs need this: they may send neither keys nor
 // correlation ids. For our API, the function always returns nil.
 func (r *record) copies(among func(*exchange) bool) (next func(x *exchange) *exchange) {
 	if !r.Standards {

@@ -69,7 +69,7 @@ func ordersOf(r *record) *orders {
 	return o
 }
 
-// succeeded reports whether a try that ended after the start of x succeeded, or the client found the job otherwise.
+// succeeded reports whether a try that ended after the start of x succeeded, or whether the client found the job in another way.
 func (o *orders) succeeded(x *exchange) bool {
 	for _, same := range resubmitted(scope{}, x) {
 		if o.made[same].After(x.Start) {
@@ -88,7 +88,7 @@ func (o *orders) givenUp(f *finding, x *exchange) {
 	case o.found(x), tries == 1 && x.Arrived() && !o.retries:
 	case tries <= MaxRereads:
 		f.fail(x, nil, "The client gave up on the submission after "+map[int]string{1: "one try", 2: "two tries"}[tries]+".", expected)
-	case x.HungUp && x.took < o.patience && x.place < o.last: // the client has one time-out for all tries, and it ended the last one early
+	case x.HungUp && x.took < o.patience && x.place < o.last: // a single time-out for all tries cut the last try short
 		f.fail(x, nil, fmt.Sprintf("The client hung up on the last try after %.1f s, though it had waited %.1f s for another response. "+
 			"The client gave up on the submission.", x.took.Seconds(), o.patience.Seconds()), "Give each try its own time-out. "+expected)
 	default:

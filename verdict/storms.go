@@ -27,8 +27,8 @@ func sameRequestOf(x *exchange) sameRequest {
 	return same
 }
 
-// storms checks that the client does not keep repeating a failed request immediately, without a Retry-After. Requests that overlap do not
-// count: they may come from several parts of the client.
+// storms checks that the client does not keep repeating a request immediately after failures without Retry-After. Requests that overlap do
+// not count: they may come from several parts of the client.
 func storms(r *record, f *finding) {
 	tries := newStreaks[sameRequest]() // series of tries, each immediately after a failure
 	r.each(func(x *exchange) {
@@ -70,8 +70,8 @@ func resent(x, y *exchange) bool {
 	return !x.Arrived() && x.Reused && x.Connection != y.Connection && y.Start.Sub(x.End()) < FollowWithin
 }
 
-// atOnce reports whether y came immediately after x. If the response was lost, the time since the start of x counts: the client may have
-// noticed the loss then.
+// atOnce reports whether y came immediately after x. If the response was lost, the time counts from the start of x, because the client may
+// have noticed the loss any time after it.
 func atOnce(x, y *exchange) bool {
 	from := x.End()
 	if !x.Arrived() {

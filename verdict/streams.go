@@ -19,8 +19,8 @@ func feedOf(x *exchange) feed {
 // cursor is the query parameter that can replace Last-Event-ID.
 const cursor = "cursor="
 
-// joinStreamRecords drops the record of a stream's start if there is a record of the stream's end. Without one, the stream is still open,
-// or the recorder was killed. The stream then counts as open until the client opened the same feed again.
+// joinStreamRecords drops the record of a stream's start if there is a record of the stream's end. Without a record of the end, the stream
+// is still open, or the recorder was killed. The stream then counts as open until the client opened the same feed again.
 func (r *record) joinStreamRecords() {
 	type stream struct {
 		start      time.Time

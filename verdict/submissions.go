@@ -73,7 +73,7 @@ type want struct {
 
 type intentions struct {
 	*record
-	round map[want]int    // current round of each want; the keys have round 0
+	round map[want]int    // current round by want; the map's keys have round 0
 	home  map[string]want // by job id: the want of the submission that created the job
 	made  map[want]map[string]bool
 	first map[want]*exchange // first submission

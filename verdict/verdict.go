@@ -16,7 +16,7 @@ import (
 // Limits that the rules use.
 const (
 	Tolerance    = 100 * time.Millisecond // how much earlier than required a client may send a request
-	LearnWithin  = time.Minute            // time in which the client must learn that a job ended, or exists if the response was lost
+	LearnWithin  = time.Minute            // time in which the client must learn that a job ended, or that a job exists after a lost response
 	AnswerWithin = 10 * time.Second       // time to answer a delivery
 	// StandardAnswerWithin is AnswerWithin for other APIs: the minimum that Standard Webhooks recommends.
 	StandardAnswerWithin = 15 * time.Second
@@ -110,7 +110,7 @@ func StandardIDs() (ids []string) {
 	return ids
 }
 
-// Of judges the exchanges that the record has so far. The caller must not change the record afterwards. Its Log may grow.
+// Of judges the exchanges that the record has so far. The caller must not change the record afterwards, except that its Log may grow.
 func Of(all *Record) Verdict {
 	r := &record{Record: *all, exchanges: make([]exchange, all.Log.Len())}
 	for i := range r.exchanges {

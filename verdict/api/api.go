@@ -30,10 +30,10 @@ type API struct {
 	Reset   []string `yaml:"reset,omitempty"`
 	Job     Job      `yaml:"job,omitempty"`
 
-	Key         []string         `yaml:"key,omitempty"`         // where a request has its idempotency key (see Job)
-	Correlation []string         `yaml:"correlation,omitempty"` // where a request has its correlation id, which is the same in all tries
+	Key         []string         `yaml:"key,omitempty"`         // places of the idempotency key in a request, written as in Job
+	Correlation []string         `yaml:"correlation,omitempty"` // places of the correlation id, which is the same in all tries
 	Repeatable  []string         `yaml:"repeatable,omitempty"`  // operations that are safe to repeat without a key
-	Errors      map[int]Document `yaml:"errors,omitempty"`      // by status: error responses that faults send; 0: all other statuses
+	Errors      map[int]Document `yaml:"errors,omitempty"`      // error responses that faults send, by status; key 0: all other statuses
 	Rules       []string         `yaml:"rules,omitempty"`
 
 	operations []operation
@@ -164,7 +164,7 @@ func (a *API) RuleIDs() (ids []string) {
 	return ids
 }
 
-// Faults names the operations of a described API for fault profiles. An operation's name is its role.
+// Faults has the names of a described API's operations, for fault profiles. An operation's name is its role.
 var Faults = fault.API{Refuses: true, Lists: []string{string(verdict.List)}, Operations: map[fault.Use][]string{
 	fault.Submissions: {string(verdict.Submit)}, fault.Lookups: {string(verdict.Read), string(verdict.List)},
 	fault.Outcomes: {string(verdict.Outcome)}, fault.Streams: {string(verdict.Stream)},
@@ -183,8 +183,8 @@ func (a *API) Match(r *http.Request) (role verdict.Role, id string, ok bool) {
 	return "", "", false
 }
 
-// ReadPath returns the path for reading a submitted job, or "" if the description has none. Names other than {id} get their values from
-// `submission`, the path of the submission.
+// ReadPath returns the path for reading a submitted job, or "" if the description has none. Other placeholders than {id} get their values
+// from `submission`, the path of the submission.
 func (a *API) ReadPath(submission, id string) string {
 	sent := strings.Split(strings.TrimPrefix(submission, "/"), "/")
 	names := map[string]string{"{id}": url.PathEscape(id), "{id...}": id}
@@ -209,7 +209,7 @@ func (a *API) ReadPath(submission, id string) string {
 	return ""
 }
 
-// fill puts the values into the operation's path. It returns "" if a value or {id} is missing.
+// fill puts the values into the operation's path. It returns "" if a value is missing, or if the path has no {id}.
 func (o *operation) fill(names map[string]string) string {
 	path, named := "", false
 	for _, segment := range o.segments {

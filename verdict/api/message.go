@@ -219,8 +219,8 @@ func (a *API) isFinal(state string) bool {
 	return slices.ContainsFunc(finals, is)
 }
 
-// Shape describes how documents show jobs. The function `job` looks up a job by its id. If a fault hides that a job has ended, it shows
-// the state `open`. The default is "processing".
+// Shape describes how documents show jobs. The function `job` looks up a job by its id. `open` is the state that a fault shows for an
+// ended job; "" means "processing".
 func (a *API) Shape(open string, job func(id string) (string, bool)) wire.Shape {
 	return wire.Shape{
 		Things: []wire.Thing{{
@@ -233,8 +233,8 @@ func (a *API) Shape(open string, job func(id string) (string, bool)) wire.Shape 
 	}
 }
 
-// members converts JSON Pointers to paths of members. For /a/b it returns a/b and b, because entries of a list may be objects that
-// another response has at /a. If `places` has no JSON Pointer, members uses `usual`.
+// members converts JSON Pointers to paths of members. For /a/b it returns a/b and b: entries of a list may have the member b without the
+// object a around it. If `places` has no JSON Pointer, members uses `usual`.
 func members(places []string, usual ...string) (paths []string) {
 	if !slices.ContainsFunc(places, func(place string) bool { return strings.HasPrefix(place, "/") }) {
 		places = usual

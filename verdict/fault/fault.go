@@ -50,7 +50,7 @@ type Effect struct {
 	Code      string `json:"code,omitempty"`
 	HTML      bool   `json:"html,omitempty"`
 	Moved     int    `json:"moved,omitempty"`         // 303, 307 or 308 to the same address
-	OtherHost bool   `json:"to_other_host,omitempty"` // with Moved: to another host name of this machine, so to another origin
+	OtherHost bool   `json:"to_other_host,omitempty"` // with Moved: redirect to another host name of this machine, which is another origin
 
 	// Retry-After of any response.
 	RetryAfter   *int       `json:"retry_after,omitempty"` // s
@@ -150,7 +150,7 @@ func (e *Effect) Disconnects() bool {
 	return e.Close != "" || e.SlowBytes > 0 || e.Refuse > 0 || e.TLS != ""
 }
 
-// Wait returns how long the client waits before the request is processed.
+// Wait returns how long the fault delays the request. With CloseNever, it returns how long the connection stays open without a response.
 func (e *Effect) Wait() time.Duration {
 	if e.Close == CloseNever {
 		return MaxDelay
@@ -205,7 +205,7 @@ type Counted struct {
 	Seed     int64
 	Seen     int64
 	Applied  int64
-	Subject  string         // for Match.Same: subject of the current request; the proxy stores the subject of the first disturbed request
+	Subject  string         // for Match.Same: subject of the current request
 	Age      *time.Duration // time since the rule first applied; nil if it never did
 }
 

@@ -27,8 +27,8 @@ func stuck(times int, e Effect) step { return step{e, Match{Times: times, Same: 
 
 func chain(operations []string, steps ...step) []Rule { return chainFrom(1, operations, steps...) }
 
-// later is the number of the first request of an operation that a profile may refuse permanently. By then, a client with one job has seen
-// the job end.
+// From request number `later` of an operation on, a profile may refuse requests permanently. By then, a client with one job has seen the
+// job end.
 const later = 7
 
 func chainFrom(nth int, operations []string, steps ...step) (rules []Rule) {

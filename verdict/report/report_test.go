@@ -125,8 +125,8 @@ func TestPageOfManyRequests(t *testing.T) {
 	require.Less(t, len(many), 400_000)
 }
 
-// Consecutive equal requests share a row, which shows their number. A different response, fault or broken rule begins a new row. If only
-// the job differs, a new row begins if there is a fault or a broken rule.
+// Consecutive equal requests share a row, which shows their number. A different response, fault or broken rule begins a new row. Requests
+// about different jobs share a row only if they have no fault and broke no rule.
 func TestPageFoldsEqualRequests(t *testing.T) {
 	t.Parallel()
 	r := &verdict.Record{Now: time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC), Log: &verdict.Log{},
