@@ -65,7 +65,7 @@ type hops struct {
 	burst int // number of latest redirects that were followed within HopWithin
 }
 
-// followed checks that the client repeats a redirected request at the new address. After 303, the client must send a GET there instead.
+// followed checks that the client repeats a redirected request at the new address. After 303, the client may only send a GET there.
 // followed also checks that the client stops in a redirect loop.
 func followed(r *record, f *finding) {
 	gets := indexed(r, func(x *exchange, add func(string)) {

@@ -79,7 +79,7 @@ func (b *requestBody) waitUntil(asked chan struct{}) error {
 	case <-b.over:
 		return http.ErrBodyReadAfterClose
 	case <-arrives:
-		if conn != nil && b.request.TLS == nil { // reading makes net/http send 100 Continue; Unasked drops it, but cannot see it in TLS
+		if conn != nil && b.request.TLS == nil { // the read makes net/http send 100 Continue; Unasked drops it (not possible with TLS)
 			conn.Unasked()
 		}
 		return nil
@@ -121,8 +121,8 @@ func (b *requestBody) read(p []byte) (int, error) {
 	return n, err
 }
 
-// fetch reads the body even if the target does not. Only then net/http notices when the client hangs up. If `keep` is true, fetch stores
-// what it reads for the target. fetch does not read a body that the client holds back until 100 Continue.
+// fetch reads the body even if the target does not. Until the body is read, net/http does not notice that the client hung up. If `keep` is
+// true, fetch stores what it reads for the target. fetch does not read a body that the client holds back until 100 Continue.
 func (b *requestBody) fetch(keep bool) {
 	if b.expected && !b.opened.Load() {
 		return

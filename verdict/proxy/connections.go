@@ -18,7 +18,7 @@ import (
 const (
 	headerTimeout = 30 * time.Second
 	idleTimeout   = 2 * time.Minute
-	halfTimeout   = 10 * time.Second // time for another request on a half-closed connection
+	halfTimeout   = 10 * time.Second // how long a half-closed connection may stay open (the client may send another request)
 )
 
 // Server returns the HTTP/1.1 and HTTP/2 server of the proxy.
@@ -52,7 +52,8 @@ func (p *Proxy) Server() *http.Server {
 	return s
 }
 
-// Listen opens the socket of the server. While a fault refuses new connections, the server also closes idle connections.
+// Listen opens the socket of the server. The socket may refuse connections because of a fault. The server then closes idle connections
+// too.
 func (p *Proxy) Listen(address string) (net.Listener, error) {
 	socket, err := wire.Listen(address)
 	if err != nil {

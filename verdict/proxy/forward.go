@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// rewrite makes the request to the target from the client's request, without hop-by-hop headers. A target without TLS gets the client's
+// rewrite builds the request for the target from the client's request, without hop-by-hop headers. A target without TLS gets the client's
 // Host, so that addresses in its responses lead through the proxy. Such a target is probably in development. The target must not compress
 // responses, because the proxy reads them.
 func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
@@ -68,7 +68,7 @@ func (p *Proxy) at(in *http.Request) *url.URL {
 		if in.URL.Scheme == target.Scheme && in.URL.User == nil {
 			to.Opaque = strings.TrimPrefix(path[len(in.URL.Scheme):], ":")
 		}
-	case !strings.HasPrefix(path, "//"): // a path that begins with "//" cannot be in Opaque, where it would be read as a host
+	case !strings.HasPrefix(path, "//"): // Opaque keeps the path as written, but a path that begins with "//" would be read as a host
 		to.Opaque = path
 	}
 	return &to
@@ -137,8 +137,8 @@ func (p *Proxy) linksThrough(header string, in *http.Request) string {
 	return b.String()
 }
 
-// through returns the proxy's address for an address of the target, and other addresses unchanged. A target that gets the client's Host
-// header writes the proxy's address with http, because it does not know that the proxy listens with TLS. through corrects the scheme.
+// through returns the proxy's address for an address of the target, and other addresses unchanged. A target that receives the client's
+// Host header may write the proxy's own address with http, because it does not know about TLS. through corrects the scheme.
 func (p *Proxy) through(address string, in *http.Request) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil {

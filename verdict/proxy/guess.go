@@ -45,8 +45,8 @@ var idNames = []string{"id", "job_id", "jobId", "task_id", "taskId", "operation_
 
 var stateNames = []string{"status", "state", "jobStatus", "job_status", "phase", "done"}
 
-// idOf returns the id in a response to a POST, and its place. It searches the document, its direct member objects, and the header
-// Location.
+// idOf returns the id in a response to a POST, and its place. It searches the document, the objects in the document's members, and the
+// header Location.
 func idOf(document any, h http.Header, at *url.URL) (id, place string) {
 	object, _ := document.(map[string]any)
 	look := func(object map[string]any, under string) bool {
@@ -100,7 +100,7 @@ func (g *guesses) see(r *http.Request, x *verdict.Exchange, h http.Header, docum
 			g.posted(r, x.Status, id, place)
 		}
 	case r.Method == http.MethodGet && x.Status >= 200 && x.Status < 300:
-		g.got(r, document)
+		g.noteRead(r, document)
 	}
 }
 
@@ -124,8 +124,8 @@ func (g *guesses) posted(r *http.Request, status int, id, place string) {
 	}
 }
 
-// got notes the read of a created resource.
-func (g *guesses) got(r *http.Request, document any) {
+// noteRead learns the path and the state from a read of a created resource.
+func (g *guesses) noteRead(r *http.Request, document any) {
 	if o := g.created[r.URL.RequestURI()]; o != nil {
 		o.noteState(r.URL.RequestURI(), document)
 		return

@@ -146,7 +146,7 @@ func (h *Hook) deliver(ctx context.Context, w http.ResponseWriter, d *delivery, 
 	_, _ = w.Write(body)
 }
 
-// extra sends an additional request. Without a response, it returns 0.
+// extra sends an additional request and returns the status of the response, or 0 if there was none.
 func (h *Hook) extra(ctx context.Context, d *delivery) int {
 	status, _, _, err := h.send(ctx, d, extraTimeout)
 	if err != nil {

@@ -42,7 +42,7 @@ func (k *keys) add(key string) bool {
 	return true
 }
 
-// find returns a key that the URL contains, escaped or not, or "".
+// find returns a stored key that `text` contains, escaped or not. If there is none, it returns "".
 func (k *keys) find(text string) string {
 	for _, form := range forms(text) {
 		for _, size := range k.sizes {
@@ -83,8 +83,8 @@ func forms(text string) []string {
 	return all
 }
 
-// keyInURL sets x.KeyInURL if the URL contains a key that a request of the session had in a header, or the parameter access_token (RFC
-// 6750, section 2.3). URLs that come from the target do not count: the client did not build them.
+// keyInURL sets x.KeyInURL if the URL has the parameter access_token (RFC 6750, section 2.3), or a key that a request of the session had
+// in a header. URLs that come from the target do not count: the client did not build them.
 func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
 	s.within(in, func(n *session) {
 		for _, key := range s.keysOf(r.Header) {

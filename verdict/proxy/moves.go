@@ -53,7 +53,7 @@ func (m *moves) to(r *http.Request, host string) string {
 	return scheme + host + r.URL.RequestURI()
 }
 
-// restore adds credentials to a read without credentials that follows a remembered redirect.
+// restore adds the remembered credentials to a read that follows a redirect without credentials.
 func (m *moves) restore(r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return

@@ -122,8 +122,8 @@ func length(method string, status int, h http.Header) int {
 	return -1
 }
 
-// FlushError sends the written bytes, unless the response must wait or is lost. The last byte is sent after the exchange is recorded. So
-// the record exists when the client has the whole response.
+// FlushError sends the written bytes, unless they are held back or the response is lost. The last byte is sent after the exchange is
+// recorded. So the record exists when the client has the whole response.
 func (a *response) FlushError() error {
 	if a.status == 0 || a.lost || a.held != nil || a.rest == 0 && a.left < 0 {
 		return nil

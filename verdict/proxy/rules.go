@@ -41,8 +41,8 @@ func (r *rules) needSubject(operation string, request *http.Request) bool {
 	})
 }
 
-// count counts a request for each rule that it matches. For a delivery, `request` is nil. It returns the effect of the first rule that
-// applies, or nil.
+// count adds a request to the counts of all rules that match the request. It returns the effect of the first rule that applies, or nil.
+// For a delivery, `request` is nil.
 func (r *rules) count(operation string, request *http.Request, subject string) (effect *fault.Effect) {
 	now := time.Now()
 	for i := range r.list {
@@ -98,8 +98,8 @@ func (s *sessions) faults(in *session) []fault.Counted {
 	return slices.Clone(s.rulesOf(in).list)
 }
 
-// fault counts a request of a session. For a delivery, `r` is nil. It returns the effect on the request, or nil. The function `subject`
-// may read the body, so fault calls it only for rules with Match.Same.
+// fault counts a request and returns the effect on it, or nil. For a delivery, `r` is nil. The function `subject` may read the body, so
+// fault calls it only for rules with Match.Same.
 func (s *sessions) fault(in *session, operation string, r *http.Request, subject func() string) *fault.Effect {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -150,7 +150,7 @@ func (s *sessions) openOnes() int {
 }
 
 // sessionFor returns the open session with the label. If there is none, it opens one with the settings of the open session without a
-// label. If that is not open either, it returns nil.
+// label. Without a label, or if neither session is open, it returns nil.
 func (s *sessions) sessionFor(label string) (*session, error) {
 	if label == "" {
 		return nil, nil
@@ -171,7 +171,7 @@ func (s *sessions) sessionFor(label string) (*session, error) {
 	return n, err
 }
 
-// list returns the sessions with a label, latest first. An empty label matches all sessions.
+// list returns the sessions with the given label, latest first. If `label` is empty, it returns all sessions.
 func (s *sessions) list(label string) []verdict.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 
 const otherAPIs = "../../examples/other-apis"
 
-// clients-judged.md lists rules that clients of other vendors break. Each rule has a profile and a seed. With them, the client breaks
-// this rule, and only rules on the page.
+// clients-judged.md lists rules that clients of other vendors break. Each rule has a profile and a seed. With both, the client must break
+// this rule, and no rule that the page does not list.
 func TestJudgedClients(t *testing.T) {
 	text, err := os.ReadFile("../../docs/explanation/clients-judged.md")
 	require.NoError(t, err)

@@ -67,7 +67,7 @@ func Replay(ctx context.Context, c Config, lists [][]fault.Rule) ([][]Break, err
 	}
 	all := make([][]Break, len(lists))
 	for i, rules := range lists {
-		var schedule Schedule // the rules as a schedule, for the time limit and the breaks
+		var schedule Schedule // the rules as a schedule, which limit() and breaks() need
 		for _, r := range rules {
 			schedule = append(schedule, Step{Operation: r.Match.Operation, Nth: r.Match.Nth, Times: max(1, r.Match.Times), Effect: r.Effect})
 		}

@@ -34,7 +34,7 @@ type planner struct {
 	later      []Schedule        // single faults to try between walks
 	alone      []Schedule        // pairs that are not part of a walk
 	pairs      map[string][]pair // pairs for the next walks, by operation
-	redrawn    map[string]bool   // operations with pairs that were all used and drawn again
+	redrawn    map[string]bool   // operations with pairs that were drawn again, because all had been used
 	again      []Schedule        // schedules to repeat without the steps that excuse a failure
 	known      []Schedule        // findings; schedules that contain one are not tried
 	turn       int               // number of schedules drawn after `first` was empty
@@ -57,8 +57,8 @@ func newPlanner(operations []Operation, inRow int, seed int64) *planner {
 	return p
 }
 
-// singles returns a schedule for each fault at the nth request of each operation, in random order. Faults that keep the client
-// waiting are in patient (see patientCost).
+// singles returns a schedule for each fault at the nth request of each operation, in random order. `patient` has the schedules with faults
+// that keep the client waiting (see patientCost); `quick` has the others.
 func (p *planner) singles(nth int) (quick, patient []Schedule) {
 	for _, o := range p.operations {
 		for _, e := range catalogue[o.Of] {

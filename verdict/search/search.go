@@ -42,7 +42,7 @@ type Config struct {
 // Progress is the progress of a search.
 type Progress struct {
 	Trials, Covered, Findings int
-	Shrinking                 string // rule that the schedule breaks, while it is shrunk; otherwise empty
+	Shrinking                 string // rule that the client breaks under the schedule that is shrunk now; empty if none is
 }
 
 // String describes the progress in one line.
@@ -63,7 +63,7 @@ type Finding struct {
 	Schedule Schedule      `json:"schedule"`
 	Words    string        `json:"words"`
 	Rules    []fault.Rule  `json:"rules"`  // rules that implement the schedule
-	Breaks   []Break       `json:"breaks"` // how the schedule broke the client; only the first is certain to remain after shrinking
+	Breaks   []Break       `json:"breaks"` // problems that the schedule revealed; the schedule was shrunk for the first of them
 	Hits     int           `json:"hits"`   // number of runs with the first break
 	Runs     int           `json:"runs"`
 	Cut      bool          `json:"cut,omitempty"`  // shrinking was not complete when the search ended
@@ -215,7 +215,7 @@ func (s *search) start(ctx context.Context, worker int, schedule Schedule) *pend
 	return p
 }
 
-// ended looks at the first unprocessed trial only. It returns nil if this trial is still running.
+// ended returns the first unprocessed trial if it has ended, and nil otherwise.
 func ended(running []*pending) *pending {
 	for _, p := range running {
 		if p.processed {

@@ -94,7 +94,6 @@ func searched(t *testing.T, seed int64, workers int, first bool, mistake func([]
 	return report, c
 }
 
-// inOrder reports whether faults for each function in `want` happened in this order, perhaps with others between them.
 func inOrder(met []happened, want ...func(happened) bool) bool {
 	for _, h := range met {
 		if len(want) > 0 && want[0](h) {

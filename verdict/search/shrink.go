@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-const simplerTried = 4 // maximum per step
+const simplerTried = 4 // maximum number of simpler faults to try for a step
 
 // pursue turns a schedule that broke the client into a finding. It repeats the schedule without the steps that did not happen. If that
 // does not break the client, it repeats the whole schedule. Then it shrinks the schedule, and runs the smaller one again to confirm it.
@@ -208,9 +208,9 @@ func (s *search) firstThatBreaks(ctx context.Context, candidates []Schedule, b B
 	return nil, nil
 }
 
-// shortParts returns all parts with one or two steps, neighbors first. Few mistakes need more.
+// shortParts returns all parts with one or two steps, neighbors first. Most mistakes need no more than two steps.
 func shortParts(s Schedule) (all []Schedule) {
-	if len(s) <= 3 { // withoutStep reaches these in one or two rounds
+	if len(s) <= 3 { // withoutStep finds such parts in one or two rounds
 		return nil
 	}
 	for apart := range s { // 0: a single step
