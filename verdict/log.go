@@ -115,9 +115,9 @@ func (l *Log) Len() int {
 // Copy returns a Log with the exchanges so far. The copy can be judged while the original grows.
 func (l *Log) Copy() *Log { return &Log{kept: l.kept[:len(l.kept):len(l.kept)]} }
 
-// FoundKey removes API keys from the URLs of exchanges, and sets KeyInURL of these exchanges. `removeKey` removes the key from a URL, and
+// RemoveKeys removes API keys from the URLs of exchanges, and sets KeyInURL of these exchanges. `removeKey` removes the key from a URL, and
 // reports whether it found one. Copies of the Log do not change.
-func (l *Log) FoundKey(removeKey func(path, query string) (shownPath, shownQuery string, found bool)) {
+func (l *Log) RemoveKeys(removeKey func(path, query string) (shownPath, shownQuery string, found bool)) {
 	var changed []*kept
 	for i, k := range l.kept {
 		path, query, found := removeKey(k.Path, k.Query)

@@ -90,7 +90,7 @@ func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
 		for _, key := range s.keysOf(r.Header) {
 			if n.keys.add(key) {
 				n.bytes += perText
-				n.log.FoundKey(func(path, query string) (string, string, bool) { return without(key, path, query) })
+				n.log.RemoveKeys(func(path, query string) (string, string, bool) { return without(key, path, query) })
 			}
 		}
 		if here := s.at(r.URL, r.URL.RequestURI()); n.jobs[here] != nil || n.results[here] != "" {
