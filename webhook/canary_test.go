@@ -58,8 +58,7 @@ func (c *canary) serve(t *testing.T, l net.Listener) {
 	}()
 }
 
-// requireUnseen fails if there was a connection. It connects to each listener itself, to wait for earlier connections. Connections are
-// accepted in order, so its own connection comes last.
+// requireUnseen fails if anybody connected. Listeners accept in order, so requireUnseen's own connections come last.
 func (c *canary) requireUnseen(t *testing.T) {
 	t.Helper()
 	for _, address := range c.own {
@@ -124,7 +123,7 @@ func TestNoSpellingReachesTheCanary(t *testing.T) {
 		}
 		hosts[host] = true
 	}
-	// Dialing refuses each host too, even without Check.
+	// Even without Check, the dialer refuses each host.
 	for host := range hosts {
 		for _, dial := range []func(context.Context, string, string) (net.Conn, error){s.transport.DialContext, s.transport.DialTLSContext} {
 			all.Go(func() {
@@ -142,7 +141,7 @@ func TestNameThatResolvesDifferentlyTheSecondTime(t *testing.T) {
 	c := newCanary(t)
 	var lookups atomic.Int32
 	r := resolver(func(string) []netip.Addr {
-		if lookups.Add(1) <= 2 { // the A and AAAA queries of the first resolution
+		if lookups.Add(1) <= 2 { // the first resolution makes two queries (A and AAAA)
 			return []netip.Addr{netip.MustParseAddr("93.184.216.34"), netip.MustParseAddr("2606:4700::1111")}
 		}
 		return loopback

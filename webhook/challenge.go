@@ -21,10 +21,10 @@ const challengeTimeout = 5 * time.Second
 
 // ChallengeConfig configures a Challenge.
 type ChallengeConfig struct {
-	Origin  string // host of this service's public URL, as the function Origin returns it
+	Origin  string // result of the function Origin: host of this service's public URL
 	Version string // of the program, for User-Agent
 	Guard   *Guard
-	Timeout time.Duration  // of one handshake; 0 or more than 5 s means 5 s
+	Timeout time.Duration  // limit of one handshake; at most 5 s, which is also the default
 	RootCAs *x509.CertPool // nil for the system's
 }
 
@@ -42,7 +42,7 @@ func NewChallenge(cfg ChallengeConfig) *Challenge {
 		cfg.Timeout = challengeTimeout
 	}
 	c := &Challenge{connector: newConnector(cfg.Guard, cfg.Timeout, cfg.RootCAs), cfg: cfg}
-	c.transport.DisableKeepAlives = true // a connection serves one request, and the response body is not read
+	c.transport.DisableKeepAlives = true // do not reuse a connection: the response body is not read
 	return c
 }
 

@@ -59,7 +59,7 @@ func unpublishedKey() (k signingKey, err error) {
 	return k, err
 }
 
-// pad adds trailing spaces, which JSON allows.
+// Trailing spaces are allowed in JSON.
 func pad(body []byte, n int) []byte {
 	if n == 0 {
 		return body
@@ -84,7 +84,7 @@ func tamper(r *http.Request, body []byte, t fault.Tamper) {
 }
 
 func otherSignatures(value string) string {
-	const label = 10 // index of a character after the prefixes "v1," and "sig1=:"
+	const label = 10 // index of a character inside the signature, after a prefix such as "v1," or "sig1=:"
 	parts := strings.Split(value, " ")
 	for i, part := range parts {
 		if len(part) > label {

@@ -22,7 +22,7 @@ import (
 // is closed afterwards.
 type script func(gone context.Context, conn *net.TCPConn)
 
-// newScript starts a receiver. The channel is closed when its first connection ends.
+// newScript starts a receiver. It closes `ended` when its first connection is over.
 func newScript(t *testing.T, play script) (url string, ended chan struct{}) {
 	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -105,14 +105,14 @@ const ok = "HTTP/1.1 200 OK\r\n"
 
 func TestHostileReceivers(t *testing.T) {
 	t.Parallel()
-	const soon, late = 500 * time.Millisecond, time.Minute // a limit that the test reaches, and a limit that it must not reach
+	const soon, late = 500 * time.Millisecond, time.Minute // timeouts: the first is expected to expire, the second is not
 	long := strings.Repeat("x", 16<<10)
 	tests := map[string]struct {
 		play    script
 		timeout time.Duration
 		want    job.SendError
 		status  int
-		body    int // stored bytes; -1 for any
+		body    int // expected length of the stored body; -1 if not checked
 	}{
 		"hangs":                    {hang, soon, job.SendTimeout, 0, 0},
 		"hangs in the header":      {sayAndHang(ok + "A: b\r\n"), soon, job.SendTimeout, 0, 0},

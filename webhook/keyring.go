@@ -17,8 +17,8 @@ import (
 type KeyStore interface {
 	// SigningKeys returns the published keys, oldest first.
 	SigningKeys(ctx context.Context) ([]job.SigningKey, error)
-	// AddSigningKey adds a key. The key signs after the delay; a first key signs at once. The older keys retire at `delay` + `overlap`
-	// from now. If onlyFirst is true and a key exists, it does nothing.
+	// AddSigningKey adds a key. The key signs after the delay; a first key signs at once. The older keys retire at `delay` + `overlap` from
+	// now. If `onlyFirst` is true and there already is a published key, AddSigningKey does nothing.
 	AddSigningKey(ctx context.Context, k job.SigningKey, onlyFirst bool, delay, overlap time.Duration) error
 }
 
@@ -38,7 +38,7 @@ type Keyring struct {
 	keys  atomic.Pointer[[]signingKey]
 }
 
-// signingKey is a published key and its decrypted private key, or the error of decryption.
+// signingKey is a published key with its decrypted private key. If decryption failed, err is set instead.
 type signingKey struct {
 	job.SigningKey
 	private ed25519.PrivateKey
@@ -48,7 +48,7 @@ type signingKey struct {
 // NewKeyring makes a keyring.
 func NewKeyring(v *Vault, store KeyStore) *Keyring { return &Keyring{vault: v, store: store} }
 
-// Ensure reads the keys, and adds one if there is none. Processes may call it concurrently, because the store accepts only one first key.
+// Ensure reads the keys, and adds one if there is none. If several processes call it at once, the store keeps only one new key.
 func (k *Keyring) Ensure(ctx context.Context) error {
 	known, err := k.store.SigningKeys(ctx)
 	if err != nil {
@@ -63,8 +63,8 @@ func (k *Keyring) Ensure(ctx context.Context) error {
 }
 
 // Rotate adds a new key, which signs after ten minutes. The previous key stays published for a day after that. If `leaked` is true, the
-// new key signs at once and the others retire now. Other processes use the new key within 30 seconds. Rotate fails if this process cannot
-// decrypt the current key.
+// new key signs at once, and all older keys retire at once. Other processes use the new key within 30 seconds. Rotate fails if this
+// process cannot decrypt the current key.
 func (k *Keyring) Rotate(ctx context.Context, leaked bool) error {
 	delay, overlap := publishBefore, publishAfter
 	if leaked {
@@ -119,8 +119,8 @@ func (k *Keyring) Run(ctx context.Context) {
 	}
 }
 
-// Refresh reads the keys again. It fails if the current key cannot be used. It drops other keys that it cannot decrypt, such as keys of
-// an old master key.
+// Refresh reads the keys again. It fails if the current key cannot be used. It leaves out other keys that it cannot decrypt, for example
+// because the master key has changed.
 func (k *Keyring) Refresh(ctx context.Context) error {
 	known, err := k.store.SigningKeys(ctx)
 	if err != nil {

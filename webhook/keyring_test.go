@@ -116,7 +116,7 @@ func TestRefreshThatFailsKeepsTheKeys(t *testing.T) {
 
 	store.err = nil
 	require.NoError(t, k.Rotate(t.Context(), false))
-	store.keys = store.keys[:1] // only the old key, which retires after publishBefore and publishAfter
+	store.keys = store.keys[:1] // only the old key; it retires after publishBefore + publishAfter
 	require.NoError(t, k.Refresh(t.Context()))
 	_, err := k.current(time.Now().Add(publishBefore + publishAfter + time.Minute))
 	require.ErrorIs(t, err, errNoKey, "a retired key does not sign")

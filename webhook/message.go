@@ -38,7 +38,7 @@ type cloudEvent struct {
 	Source          string          `json:"source"`
 	Subject         string          `json:"subject,omitempty"`
 	Time            job.Time        `json:"time"`
-	Sequence        string          `json:"sequence,omitempty"` // number of the event within its job
+	Sequence        string          `json:"sequence,omitempty"`
 	SequenceType    string          `json:"sequencetype,omitempty"`
 	WorkKind        job.Kind        `json:"workkind,omitempty"`
 	DataContentType string          `json:"datacontenttype"`
@@ -57,7 +57,6 @@ type emittedDocument struct {
 // plainDocument has no MarshalJSON: an embedded job.Document would hide the field Emitted.
 type plainDocument job.Document
 
-// render builds the message for an event. A fault may rewrite the data.
 func render(links job.Links, o *job.Occurrence, mode job.ContentMode, changed fault.Effect) (message, error) {
 	mediaType, language, data, err := content(links, o)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limits for responses. See also job.MaxStoredBody.
+// Limits for responses. job.MaxStoredBody limits the stored part of a body.
 const (
 	maxDrained     = 64 << 10 // bytes; a connection with a longer body is closed
 	maxStoredNames = 64
@@ -36,7 +36,7 @@ func read(r *http.Response, now time.Time) (sent job.Sent, err error) {
 	return job.Sent{Attempt: a, RetryAfter: retryAfter(r.Header.Get("Retry-After"), now)}, err
 }
 
-// readBody reads the part of a body that is stored. It reads up to maxDrained bytes in total, so that the connection can be reused.
+// readBody returns the first job.MaxStoredBody bytes. It reads on, up to maxDrained bytes, so that the connection can be reused.
 func readBody(body io.Reader) (kept []byte, truncated bool, err error) {
 	kept, err = io.ReadAll(io.LimitReader(body, job.MaxStoredBody))
 	if err != nil || len(kept) < job.MaxStoredBody {

@@ -139,7 +139,7 @@ func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url
 	if parent := traceparent(ctx, p); parent != "" {
 		r.Header.Set("Traceparent", parent) // not signed, because proxies may change this header
 	}
-	// An empty Idempotency-Key is not sent, but makes net/http retry on a closed idle connection.
+	// This header makes net/http retry a POST if the receiver has closed an idle connection. Without values, it is not sent.
 	r.Header["Idempotency-Key"] = []string{}
 
 	secrets, err := s.reveal(p, now)
@@ -166,7 +166,7 @@ func traceparent(ctx context.Context, p job.ClaimedDelivery) string {
 	if own := telemetry.Traceparent(ctx); own != "" {
 		return own
 	}
-	// p.TraceParent comes from a client. Only a valid value is sent.
+	// p.TraceParent comes from a client, and may be invalid.
 	var format propagation.TraceContext
 	const name = "traceparent"
 	sent := propagation.MapCarrier{}

@@ -17,15 +17,14 @@ const signatureLabel = "sig1"
 
 const signatureLife = 5 * time.Minute
 
-// coveredFields are headers in every signature. The CloudEvents headers follow them.
+// coveredFields are the headers that every signature covers. In binary mode, a signature also covers the ce-* headers.
 var coveredFields = []string{"content-type", "content-digest", "webhook-id"}
 
-// signing contains the time, target, key and secrets of a request's signatures.
 type signing struct {
 	at      time.Time
 	target  *url.URL
 	key     signingKey
-	secrets []string // valid secrets of a subscription
+	secrets []string
 }
 
 func (g signing) sign(r *http.Request, m message) error {

@@ -14,7 +14,7 @@ const (
 	maxIdle         = 500
 	maxIdlePerHost  = 50
 	idleTimeout     = 60 * time.Second
-	pingTimeout     = 15 * time.Second // HTTP/2: time without data before a ping, and time for the response to a ping
+	pingTimeout     = 15 * time.Second // HTTP/2: silence before a ping is sent, and also the wait for its response
 	maxResponseHead = 64 << 10         // bytes; sum of the headers of all 1xx responses and of the final response
 
 	// Receive buffers of HTTP/2, in bytes.
@@ -33,7 +33,7 @@ type connector struct {
 
 func newConnector(guard *Guard, timeout time.Duration, roots *x509.CertPool) *connector {
 	c := &connector{
-		// net/http may continue a dial after the attempt ends, so the dial has a separate timeout.
+		// net/http may continue to dial after a request has timed out, so dialing has its own timeout.
 		dialer:  &net.Dialer{Timeout: timeout, Control: guard.control},
 		tls:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, NextProtos: []string{"h2", "http/1.1"}},
 		timeout: timeout,

@@ -27,7 +27,7 @@ func rootsOf(s *httptest.Server) *x509.CertPool {
 }
 
 // drainingListener reads each connection to its end before closing it. In TLS 1.3, the client may send data before the server refuses its
-// certificate. If the server closed with unread data, a TCP reset could hide the TLS alert.
+// certificate. A server that closes with unread data sends a TCP reset, which could hide the TLS alert.
 type drainingListener struct{ net.Listener }
 
 type drainingConn struct{ *net.TCPConn }
