@@ -193,10 +193,10 @@ func TestCitations(t *testing.T) {
 		t.send(poll(7, on("a.example:80"), leads("http://B.example/v1/jobs/job-7"))).send(poll(7, on("b.example")))
 	}
 	for _, c := range []struct {
-		rule       string
-		does       func(*trace)
-		see, found string // see is the suffix of the cited URL
-		quote      string
+		rule           string
+		does           func(*trace)
+		linkEnd, found string
+		quote          string
 	}{
 		{"retry-only-retryable", repeated(4, poll(7, refused(401))), "-15.5.2", "The client sent the refused request 4 times.", ""},
 		{"retry-only-retryable", repeated(4, poll(7, refused(410))), "-15.5.11", "The client sent the refused request 4 times.", ""},
@@ -234,7 +234,7 @@ func TestCitations(t *testing.T) {
 		trace.Standards = true
 		c.does(trace)
 		r := trace.result(c.rule)
-		require.True(t, strings.HasSuffix(r.See, c.see), "%s: %s", c.rule, r.See)
+		require.True(t, strings.HasSuffix(r.See, c.linkEnd), "%s: %s", c.rule, r.See)
 		require.Contains(t, r.Quote, c.quote)
 		require.Equal(t, c.found, r.Evidence[0].Found)
 	}

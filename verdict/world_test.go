@@ -51,7 +51,6 @@ func (t *trace) wait(d time.Duration) *trace {
 	return t
 }
 
-// send adds a request that takes 10 ms.
 func (t *trace) send(x verdict.Exchange) *trace {
 	t.wait(time.Millisecond)
 	x.Start = t.now
@@ -122,7 +121,7 @@ func with(f *fault.Effect) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) { x.Fault = f }
 }
 
-// right returns a trace without mistakes. It exercises every rule.
+// The trace exercises every rule.
 func right() *trace {
 	t := newTrace()
 	t.send(submit(1, lost)).wait(time.Second).send(submit(1))

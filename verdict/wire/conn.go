@@ -68,7 +68,7 @@ func (c *Conn) Arrives() <-chan struct{} {
 	return arrived
 }
 
-// Unasked makes Write drop the next "100 Continue". The client already sends the body.
+// Unasked makes Write drop the next "100 Continue". Call it if the client sends the body without waiting.
 func (c *Conn) Unasked() { c.quiet.Store(true) }
 
 // Write writes p, unless it is a "100 Continue" to drop.

@@ -11,7 +11,7 @@ const reopenPause = 20 * time.Millisecond
 
 // Listener is a TCP listener with a socket that can be closed for a time, as if a server restarted.
 type Listener struct {
-	Changed func(open bool) // called after the socket was closed, and before it is opened again; may be nil
+	Changed func(open bool) // called with false after Refuse closed the socket, and with true before Accept continues; may be nil
 
 	mu     sync.Mutex
 	socket net.Listener
@@ -107,7 +107,7 @@ func (l *Listener) open(opened chan struct{}) {
 	l.reopened()
 }
 
-// reopened lets Accept continue. The caller holds the lock.
+// The caller of reopened holds the lock.
 func (l *Listener) reopened() {
 	if l.opened != nil {
 		close(l.opened)

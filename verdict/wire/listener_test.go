@@ -41,7 +41,7 @@ func TestListenerEndsWhileItRefuses(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	require.NoError(t, l.Close())
 	require.ErrorIs(t, <-accepted, net.ErrClosed)
-	l.open(nil) // as the timer of Refuse would do after an hour
+	l.open(nil) // Refuse's timer calls open, even after Close
 	_, err = net.Dial("tcp", l.Addr().String())
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	require.ErrorIs(t, l.Close(), net.ErrClosed)

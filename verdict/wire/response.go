@@ -57,8 +57,8 @@ func Slowly(w io.Writer, b []byte, perSecond int, gone <-chan struct{}) error {
 	return nil
 }
 
-// RetryAfter returns how many seconds a client must wait according to Retry-After, a number or a date. It returns nil unless there is
-// exactly one valid line.
+// RetryAfter returns how many seconds a Retry-After header tells a client to wait. The header has a number or a date. RetryAfter returns
+// nil if there is no such header, more than one, or an invalid one.
 func RetryAfter(lines []string, now time.Time) *int {
 	if len(lines) != 1 {
 		return nil

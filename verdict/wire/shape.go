@@ -9,11 +9,11 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Shape describes the objects in an API's documents that stand for jobs. Each has an id and a state.
+// Shape describes how jobs look in the JSON documents of an API. Each job is an object with an id and a state.
 type Shape struct {
 	Things []Thing                              // kinds of objects; the first one that fits an object is used
 	Final  func(state any) bool                 // reports whether a state is final
-	Job    func(id string) (job string, _ bool) // returns the job that an id belongs to, or false
+	Job    func(id string) (job string, _ bool) // returns the job of an id; false if the id belongs to no job
 }
 
 // Thing is a kind of object with an id and a state. ID and State list paths such as "properties/status". The first path that exists is
@@ -21,8 +21,8 @@ type Shape struct {
 type Thing struct {
 	ID, State []string
 	Event     string   // member that contains an event's name; read instead of State, and never rewritten
-	Open      string   // written instead of a final state if the effect has Unfinished
-	Ends      []string // final states that OtherEnd chooses from
+	Open      string   // replaces a final state if the effect's Unfinished is true
+	Ends      []string // final states; an effect with OtherEnd replaces a final state by another of them
 }
 
 // Jobs adds the jobs in a document to x. Jobs with an unknown state are added as unfinished.
@@ -33,7 +33,8 @@ func (s *Shape) Jobs(document []byte, x *verdict.Exchange) {
 	}
 }
 
-// Rewritten adds the jobs in the rewritten document to x. If the effect sets an unknown state, ended jobs are added to MaybeFinal.
+// Rewritten adds the jobs in the rewritten document to x. If the effect sets a state and Unfinished is false, jobs that have ended in the
+// original document are added to x.MaybeFinal.
 func (s *Shape) Rewritten(e *fault.Effect, document []byte, x *verdict.Exchange) {
 	s.Jobs(s.Rewrite(e, document), x)
 	if e.JobStatus == "" || e.Unfinished {
@@ -98,7 +99,8 @@ func (t *Thing) event(v map[string]any) any {
 	return v[t.Event]
 }
 
-// Show adds a job to x.Final if the job has ended, and otherwise to x.Shown. Both together have at most verdict.MaxShown jobs.
+// Show adds a job to x.Final if the job has ended, and otherwise to x.Shown. The two lists together have at most verdict.MaxShown jobs;
+// for further ones, Show sets x.More.
 func Show(x *verdict.Exchange, job string, final bool) {
 	list := &x.Shown
 	if final {

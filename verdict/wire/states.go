@@ -24,7 +24,7 @@ func (s *Shape) restate(e *fault.Effect, v any, document bool) {
 			s.root(e, v)
 		} else if thing, id := s.thing(v); thing != nil {
 			if _, ok := s.Job(id); ok {
-				s.change(e, thing, v)
+				s.setState(e, thing, v)
 			}
 		}
 		for name, member := range v {
@@ -38,19 +38,19 @@ func (s *Shape) restate(e *fault.Effect, v any, document bool) {
 // root changes the state of a document that is one object. The object needs no id.
 func (s *Shape) root(e *fault.Effect, d map[string]any) {
 	if thing, _ := s.thing(d); thing != nil {
-		s.change(e, thing, d)
+		s.setState(e, thing, d)
 		return
 	}
 	for n := range s.Things {
 		if first(d, s.Things[n].State) != nil {
-			s.change(e, &s.Things[n], d)
+			s.setState(e, &s.Things[n], d)
 			return
 		}
 	}
 }
 
-// change changes the state of one object, and copies of the state. It does not change an event that announces a final state.
-func (s *Shape) change(e *fault.Effect, t *Thing, d map[string]any) {
+// setState changes one object's state at each path in t.State that contains it. An event that announces a final state is not changed.
+func (s *Shape) setState(e *fault.Effect, t *Thing, d map[string]any) {
 	if event := t.event(d); event != nil && s.Final(event) {
 		return
 	}
@@ -67,12 +67,12 @@ func (s *Shape) change(e *fault.Effect, t *Thing, d map[string]any) {
 			clearEnd(t, within)
 			clearEnd(t, nested)
 		}
-		within[last] = s.changed(e, t, within[last], final)
+		within[last] = s.newState(e, t, within[last], final)
 	}
 }
 
-// changed returns the new state: a string, a Boolean ("done"), or a Kubernetes status.
-func (s *Shape) changed(e *fault.Effect, t *Thing, state any, final bool) any {
+// newState returns the new state. Its type is the type of the old one: string, Boolean ("done") or Kubernetes status object.
+func (s *Shape) newState(e *fault.Effect, t *Thing, state any, final bool) any {
 	switch v := state.(type) {
 	case string:
 		return word(e, t, v, final)
@@ -151,7 +151,7 @@ func clearEnd(t *Thing, d map[string]any) {
 	}
 }
 
-// reopen adds the counts of ended jobs to counts["running"], and sets them to 0.
+// reopen moves the counts of ended jobs to counts["running"].
 func reopen(counts map[string]any) {
 	running, ok := counts["running"].(json.Number)
 	sum, _ := running.Int64()

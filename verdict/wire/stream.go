@@ -23,7 +23,7 @@ var ErrEnded = errors.New("a fault ended the stream")
 // maxBlock is the maximum size of an event that is buffered until it is complete. A longer event passes unchanged and is not recorded.
 const maxBlock = 1 << 20
 
-// unread is the assumed time until a client has read an event. A cut may lose the events of the last 50 ms.
+// unread is the assumed time until a client has read an event. If a fault cuts the stream, events sent within this time may be lost.
 const unread = 50 * time.Millisecond
 
 func read(at time.Time) bool { return time.Since(at) >= unread }
@@ -34,12 +34,12 @@ type Stream struct {
 	Shape    *Shape            // required if Effect is not nil
 	Effect   *fault.Effect     // nil: only record the stream
 	Resumed  bool              // whether the reader sent the id of its last event
-	Position string            // name of events that only give an id to resume from; they are not counted
+	Position string            // name of the events that only carry an id for Last-Event-ID; they are not counted
 	Note     func(data []byte) // receives the original data of each sent event; may be nil
 	Closed   <-chan struct{}   // ends a stalled stream
 
 	rest  []byte // incomplete block
-	begun bool   // whether StreamRetry was sent
+	begun bool   // whether the retry line of Effect.StreamRetry was sent
 	count int
 
 	mu    sync.Mutex
@@ -103,7 +103,6 @@ func (s *Stream) block(block []byte) error {
 	return nil
 }
 
-// pass applies the effect to a block and sends it.
 func (s *Stream) pass(block []byte) error {
 	e := s.Effect
 	if e.StreamRetry > 0 && !bytes.HasPrefix(block, []byte("HTTP/")) {
@@ -178,7 +177,7 @@ func (s *Stream) send(block []byte) error {
 	return nil
 }
 
-// rewritten returns a block with a rewritten document, if the data is a single line.
+// rewritten applies the effect to the document in the block. Data of several lines is not changed.
 func (s *Stream) rewritten(block []byte) []byte {
 	data := parse(block).data
 	if !s.Effect.Rewrites() || len(data) == 0 {
@@ -212,7 +211,7 @@ func (s *Stream) ended(half []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.part.Cut = true
-	if s.Effect.StallAfter == nil { // readers may discard unread data when a connection ends
+	if s.Effect.StallAfter == nil { // unlike a stall, a cut can make readers lose data that they have not read yet
 		s.part.Late = min(len(slices.DeleteFunc(s.fresh, read)), len(s.part.IDs))
 	}
 	if last := bytes.LastIndexAny(half, "\r\n"); last >= 0 {
