@@ -39,7 +39,7 @@ func NotificationOf(j *job.Job) job.Notification {
 	return job.Notification{ClientID: j.ClientID, JobID: j.ID}
 }
 
-// Publish sends n to watchers, and announces the event to the job's callback.
+// Publish sends n to watchers. If the job has a callback, Publish also asks for delivery of the event.
 func Publish(q Queue, j *job.Job, n job.Notification) {
 	q.Publish(n)
 	if j.Callback != "" {

@@ -29,7 +29,8 @@ func LogTransition(ctx context.Context, log *slog.Logger, action string, j *job.
 	telemetry.LogInfo(ctx, log, "job transition", append(attrs, more...))
 }
 
-// ReportFinished logs, counts and publishes the end of an attempt of j after its commit, and enqueues an automatic retry.
+// ReportFinished logs, counts and publishes the end of an attempt of j, and enqueues an automatic retry. Call it after the end was
+// committed.
 func ReportFinished(
 	ctx context.Context, q Queue, m *Metrics, log *slog.Logger, action string, j *job.Job, f job.Finish, done job.Finished,
 ) {

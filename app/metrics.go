@@ -15,7 +15,7 @@ const (
 )
 
 // Metrics of the use cases, the worker and the maintenance (section 16). Every process exposes all of them, starting at zero. Labels have
-// few fixed values, so never ids or texts of clients.
+// few fixed values. Ids and texts of clients are never label values.
 type Metrics struct {
 	IdempotencyHits            prometheus.Counter
 	BatchesCompleted           *prometheus.CounterVec

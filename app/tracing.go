@@ -63,7 +63,7 @@ func EndSpan(span trace.Span, id job.ID, state job.State, err error) {
 	telemetry.End(span, err)
 }
 
-// Enqueue enqueues TracedTask(ctx, t).
+// Enqueue enqueues t, with the span of ctx as the parent of its trace.
 func Enqueue(ctx context.Context, q Queue, t job.Task) { q.Enqueue(TracedTask(ctx, t)) }
 
 // TracedTask sets the task's TraceParent to the span of ctx, if there is one.

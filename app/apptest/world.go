@@ -46,7 +46,6 @@ func NewWorld(t testing.TB) *World {
 	return w
 }
 
-// requireSoundLines asserts that warnings have an action, and errors also have an error code.
 func (w *World) requireSoundLines() {
 	for line := range strings.Lines(w.Log.String()) {
 		if !strings.Contains(line, `"level":"INFO"`) {
@@ -94,7 +93,7 @@ func (w *World) Background(loop func(context.Context)) (stop func()) {
 // Metric returns the value of a counter or gauge.
 func (w *World) Metric(c prometheus.Collector) float64 { return testutil.ToFloat64(c) }
 
-// Sum returns the sum of a metric over all its labels. For a histogram, it is the sum of the observed values.
+// Sum returns the sum of a metric over all its labels. A histogram counts with the sum of its observed values.
 func (w *World) Sum(name string) (sum float64) {
 	for _, m := range w.Gather(name) {
 		sum += m.GetHistogram().GetSampleSum() + m.GetCounter().GetValue() + m.GetGauge().GetValue()

@@ -15,12 +15,11 @@ import (
 )
 
 const (
-	// RestInterval is the time between two rounds. Only the last job of a batch completes it, so most checks find nothing. After the
-	// pause, one statement checks many batches.
+	// RestInterval is the pause between two rounds. During the pause, Run collects touched batches, so that one statement checks many.
 	RestInterval = 50 * time.Millisecond
 	// ChunkSize is the number of batches per statement.
 	ChunkSize = 100
-	// RetryInterval is the wait after a failed round.
+	// RetryInterval is the pause after a failed statement.
 	RetryInterval = time.Second
 )
 
@@ -62,8 +61,8 @@ func (s *Completer) Touch(batches ...job.ID) {
 	}
 }
 
-// Run completes touched batches until ctx ends. Batches touched within one RestInterval are checked together. Run retries the batches of
-// a statement that failed, after RetryInterval.
+// Run completes touched batches until ctx ends. Batches touched within one RestInterval are checked together. If a statement fails, Run
+// retries its batches after RetryInterval.
 func (s *Completer) Run(ctx context.Context) {
 	for ; ; app.Sleep(ctx, RestInterval) {
 		select {

@@ -13,10 +13,9 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Limits of a dry run: jobs per statement, and the time after which no statement starts.
 const (
-	lookAtOnce = 20_000
-	lookTime   = 2 * time.Second
+	lookAtOnce = 20_000          // jobs per statement of Count
+	lookTime   = 2 * time.Second // after this time, Count starts no further statement
 )
 
 // Service has the use cases of bulk operations. Methods that read are in the embedded Store. The zero client id gives access to the

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// The Runner applies items in parts. Each part is a transaction. After it, the Runner pauses for the same duration.
+// The Runner applies items in parts. Each part is a transaction. After a part, the Runner pauses for as long as the part took.
 const (
 	roundTime    = time.Second // maximum duration of a round; new operations start in the next round
 	gatherAtOnce = 2000        // jobs that one statement adds to an operation
@@ -63,7 +63,8 @@ func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 	return errors.Join(errs...)
 }
 
-// advance applies the next part of an operation. It returns nil if nothing more can be done in this round.
+// advance does the next step of an operation: collect items, apply some, or finish. It returns nil if nothing more can be done in this
+// round.
 func (r *Runner) advance(ctx context.Context, b *job.Bulk) (*job.Bulk, error) {
 	if b.GatheredAt == nil {
 		r.turns.take(b)
@@ -88,8 +89,8 @@ func (r *Runner) advance(ctx context.Context, b *job.Bulk) (*job.Bulk, error) {
 	return nil, err
 }
 
-// doItems applies the next items. It returns true if more items can follow in this round. If no item succeeded, the remaining items wait
-// for the next round.
+// doItems applies the next items. It returns true if more items can follow in this round. If no item got a result, the remaining items
+// wait for the next round.
 func (r *Runner) doItems(ctx context.Context, b *job.Bulk) (more bool, err error) {
 	w := r.turns.work[b.ID]
 	limit := min(itemsAtOnce, r.turns.allowed(b))
@@ -110,7 +111,8 @@ func (r *Runner) doItems(ctx context.Context, b *job.Bulk) (more bool, err error
 	return ended > 0, nil
 }
 
-// part applies some items in one transaction. If it fails, each item gets a transaction, so one locked job does not block others.
+// part applies some items in one transaction. If that fails, part applies each item in its own transaction, so one locked job does not
+// block others.
 func (r *Runner) part(ctx context.Context, b *job.Bulk, after job.ID, limit int) (taken []job.BulkItem, ended int, err error) {
 	taken, ended, err = r.commit(ctx, b, after, limit, r.jobs.DoItems)
 	if err == nil || len(taken) == 0 || ctx.Err() != nil || job.CodeOf(err) == job.CodeStorageUnavailable {

@@ -47,7 +47,7 @@ func (t *turns) begin(open []*job.Bulk, now time.Time) {
 	}
 }
 
-// next chooses the owner that has waited longest, and of that owner's operations the one that has waited longest.
+// next returns the index of the operation to continue. Owners take turns, and so do the operations of one owner.
 func (t *turns) next(open []*job.Bulk) (first int) {
 	owners := map[job.BulkOwner]int{}
 	for _, b := range open {

@@ -30,7 +30,7 @@ const (
 	renewWindow        = 7 * 24 * time.Hour // how long an expired key can be renewed
 )
 
-// A client may have maxKeys valid keys with full scope, and maxKeys other keys.
+// A client may have maxKeys valid keys with full scope, and maxKeys valid keys with a lesser scope.
 const maxKeys = 10
 
 // Service creates clients, and creates, changes and authenticates their API keys.

@@ -98,7 +98,7 @@ func TestReplacedKeyStaysValidForOverlap(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			withKeys(t, func(t *testing.T, k *keyWorld) {
-				k.memory.connected(true) // keys are cached, and this test reports no changes
+				k.memory.connected(true) // keys are cached from now on
 				old := k.newKey()
 				k.valid(old)
 				key := k.issue(replace(k, old))

@@ -48,8 +48,8 @@ func anyUsed(keys []job.APIKey) bool {
 	return slices.ContainsFunc(keys, func(key job.APIKey) bool { return key.UsedAt != nil })
 }
 
-// ended returns an error if the caller's key expired or was revoked during the request. Otherwise a delayed request could create a key
-// after the revocation. It accepts keys that expired before the request; see renewable.
+// ended returns an error if the caller's key expired or was revoked during the request. Without this check, a delayed request could create
+// a key after the revocation. Keys that expired before the request are left to renewable.
 func (r keyring) ended(caller job.Caller) error {
 	key, _ := r.find(caller.KeyID)
 	switch {
@@ -64,8 +64,8 @@ func (r keyring) ended(caller job.Caller) error {
 	return nil
 }
 
-// superseded returns an error if a newer key was used, because the replaced key may be stolen. Until then the owner may need the old key,
-// because the new one may be lost.
+// superseded returns an error if the key was replaced and a newer key was used: the old key may be stolen. Before a newer key is used, the
+// old key is accepted, because the response with the newer key may have been lost.
 func (r keyring) superseded(id string) error {
 	if key, newer := r.find(id); key != nil && key.ReplacedBy != "" && anyUsed(newer) {
 		return errReplacedKey
@@ -73,8 +73,8 @@ func (r keyring) superseded(id string) error {
 	return nil
 }
 
-// renewable returns an error if an expired key cannot be renewed. That is the case after renewWindow, a rotation, or the use of a newer
-// full-scope key.
+// renewable returns an error if an expired key cannot be renewed. A key cannot be renewed after renewWindow, after a rotation, or after a
+// newer full-scope key was used.
 func (r keyring) renewable(id string) error {
 	key, newer := r.find(id)
 	switch {
@@ -87,8 +87,8 @@ func (r keyring) renewable(id string) error {
 	return nil
 }
 
-// replaced ends the client's full-scope keys after the overlap, or earlier if they expire before. Keys that were already replaced keep
-// their expiry.
+// replaced returns the client's full-scope keys with their new expiry: the end of the overlap, if that is earlier. It leaves out keys that
+// were replaced before.
 func (r keyring) replaced(by job.APIKey) (changed []job.APIKey) {
 	if by.Scope != job.ScopeAll {
 		return nil

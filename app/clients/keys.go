@@ -35,8 +35,8 @@ func (k *Service) CreateKey(ctx context.Context, caller job.Caller, client job.I
 	})
 }
 
-// RenewKey replaces the client's current key. The old key stays valid for the overlap, so that a client can renew again. An expired key
-// can be renewed during renewWindow; see renewable.
+// RenewKey replaces the client's current key. The old key stays valid for the overlap, so that a client can renew again if the response
+// was lost. An expired key can be renewed during renewWindow; see renewable.
 func (k *Service) RenewKey(ctx context.Context, caller job.Caller, client job.ID) (job.IssuedKey, error) {
 	if caller.Expired && caller.ClientID != client {
 		return job.IssuedKey{}, errExpiredKey
@@ -55,8 +55,8 @@ func (k *Service) RenewKey(ctx context.Context, caller job.Caller, client job.ID
 	})
 }
 
-// RevokeKey ends a key and all keys created with it, because a thief may have created them. It keeps the caller's key and the keys
-// created with that key, unless the caller revokes that key. Keys that are already revoked stay as they are.
+// RevokeKey revokes a key and its descendants: the keys that were created by using it, perhaps by a thief. The caller's key and its
+// descendants stay valid, unless the caller revokes its own key. Keys that are already revoked stay as they are.
 func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error {
 	if caller.Anonymous() {
 		return errNoCredentials

@@ -15,7 +15,7 @@ type memory struct {
 	watching   bool
 	generation uint64
 	known      map[string]job.APIKey
-	watches    map[*func()]string // functions to call after a change of the key with this id
+	watches    map[*func()]string // functions to call after a change of a key; the value is the key's id
 }
 
 func newMemory() memory {

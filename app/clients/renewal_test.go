@@ -106,7 +106,7 @@ func TestKeyCanBeRemovedBeforeFirstUse(t *testing.T) {
 	})
 }
 
-// A leaked key cannot take over the client once its owner has used a newer key.
+// After the owner has used a newer key, a leaked key cannot take over the client.
 func TestReplacedKeyCannotChangeKeysAfterUseOfSuccessor(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		leaked := k.newKey()
@@ -160,7 +160,7 @@ func TestKeysOfLesserScopeReplaceNothing(t *testing.T) {
 		caller := apptest.Must(k.Authenticate(context.Background(), read.Secret))(t)
 		require.Equal(t, job.ScopeRead, caller.Scope)
 
-		k.issue(k.renew(callerOf(all), client)) // the response is lost; using a lesser key does not prove the opposite
+		k.issue(k.renew(callerOf(all), client)) // the client never got this key; using a lesser key does not count as a use of it
 		newest := k.issue(k.renew(callerOf(all), client))
 		k.pass(overlap)
 		k.ended(job.CodeTokenExpired, all)

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// The admitted tasks keep an endpoint busy for about busyTime. busyTime exceeds 1 s, because asynq starts deferred tasks only at
+	// As many tasks are admitted as an endpoint handles in about busyTime. busyTime exceeds 1 s, because asynq starts deferred tasks only at
 	// whole seconds.
 	busyTime = 2 * time.Second
 	// unknownRoom is the maximum number of admitted tasks of an endpoint without a response yet. Their deliveries are sent one at a time.
@@ -23,13 +23,13 @@ const (
 	// knownEndpoints is how many endpoints are tracked. Above this number, endpoints without tasks are forgotten.
 	knownEndpoints = 10_000
 	paceWeight     = 16
-	// After paceKnown sends, the measured pace of an endpoint is used. Before that, deferred tasks come minSpacing apart.
+	// After paceKnown sends, the measured pace of an endpoint is used. Before that, deferred tasks are scheduled minSpacing apart.
 	paceKnown  = 64
 	minSpacing = 200 * time.Microsecond
 )
 
-// admission limits the tasks per endpoint and client, so a slow receiver cannot occupy all handlers. Other tasks are deferred, and come
-// back about as fast as the endpoint takes them.
+// admission limits the tasks per endpoint and client, so a slow receiver cannot occupy all handlers. Other tasks are deferred. They return
+// to the worker about as fast as the endpoint accepts deliveries.
 type admission struct {
 	handlers int
 	limit    int // simultaneous sends to an endpoint that responds
@@ -54,7 +54,7 @@ type endpointTasks struct {
 	health health
 	sent   int
 	pace   time.Duration // average time between the ends of two sends while tasks wait
-	next   time.Time     // time at which the last of the deferred tasks comes back
+	next   time.Time     // latest time at which a deferred task comes back
 }
 
 type health int
@@ -81,7 +81,7 @@ func (a *admission) enter(t job.DeliveryTask) (e *endpointTasks, busy time.Durat
 	switch {
 	case c.rest.After(now):
 		return e, e.putOff(now, c.rest.Sub(now))
-	// An endpoint may have fewer tasks when fewer handlers are free. This leaves handlers for other clients.
+	// The fewer handlers are free, the fewer tasks of one endpoint are admitted. This leaves handlers for other clients.
 	case e.held >= min(a.most(e), a.handlers-a.held-c.held):
 		return e, e.putOff(now, e.spacing(now))
 	}
@@ -135,8 +135,8 @@ func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	}
 }
 
-// spacing returns the time between two deferred tasks. It is 3/4 of the pace, so that the endpoint always has tasks. Before the first
-// response, the spacing grows with the time that the first task has waited.
+// spacing returns the time between two deferred tasks. It is 3/4 of the average time between sends, so that the endpoint always has tasks.
+// Before the first response, the spacing grows with the time that the first task has waited.
 func (e *endpointTasks) spacing(now time.Time) time.Duration {
 	switch {
 	case e.health == unknown && e.held > 0:

@@ -19,8 +19,8 @@ import (
 const (
 	recordTries = 6
 	recordPause = 100 * time.Millisecond // pause between tries; doubled after each failure
-	// minRest and maxRest limit the pause of a client that reached its rate limit. A longer RetryAfter is shortened, because other
-	// processes may return unused parts of the rate.
+	// minRest and maxRest limit the pause of a client that reached its rate limit. A longer RetryAfter is cut to maxRest, because other
+	// processes may free a part of the rate limit earlier.
 	minRest = 100 * time.Millisecond
 	maxRest = 10 * time.Second
 )
@@ -56,7 +56,7 @@ func (w *Worker) Handle(_ context.Context, t job.DeliveryTask) error {
 type claimed struct {
 	job.ClaimedDelivery
 	at    *endpointTasks
-	until time.Time // end of the claim, counted from before the database request
+	until time.Time // when the claim ends; computed from the time before the request, so never too late
 }
 
 // claim claims a delivery. If it is due within maxNap, claim waits for that time. After a success, the caller holds a claim slot and must
@@ -109,8 +109,8 @@ func (w *Worker) deliver(c claimed) (sent bool, err error) {
 	return true, w.record(trace.ContextWithSpan(w.storing, span), c, result)
 }
 
-// attempt sends a delivery once it gets a send slot. The caller records the result, and then ends the span. After an error there is no
-// result. The error says when to try again.
+// attempt waits for a send slot and sends a delivery. The caller records the result, and then ends the span. If attempt returns an error,
+// nothing was sent or Stop interrupted the send. The error contains the wait until the next try.
 func (w *Worker) attempt(c claimed) (job.Sent, trace.Span, error) {
 	waiting, cancel := context.WithTimeout(w.open, maxSlotWait)
 	defer cancel()
@@ -132,8 +132,9 @@ func (w *Worker) attempt(c claimed) (job.Sent, trace.Span, error) {
 	return w.sendInTime(c)
 }
 
+// A URL without an origin is grouped by its endpoint. The sender refuses such a URL.
 func receiverOf(p job.ClaimedDelivery) receiver {
-	return receiver{p.ClientID, cmp.Or(job.OriginOf(p.Target.URL), p.Endpoint.String())} // the sender refuses a URL without an origin
+	return receiver{p.ClientID, cmp.Or(job.OriginOf(p.Target.URL), p.Endpoint.String())}
 }
 
 // noSlot returns a job.TaskEarly with the time until the next try.
@@ -188,8 +189,8 @@ func (w *Worker) send(ctx context.Context, p job.ClaimedDelivery) (sent job.Sent
 	return w.sender.Send(ctx, p)
 }
 
-// record stores the result of a send, and returns the error for Handle. If a try was stored but its confirmation was lost, the next one
-// returns job.ErrTaskStale. If storing fails, the delivery is sent again after the claim expires.
+// record stores the result of a send, and returns the error for Handle. If a try stored the result but its confirmation was lost, the next
+// try returns job.ErrTaskStale. If storing fails, the delivery is sent again after the claim expires.
 func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
 	if w.cfg.Clock.Moved() { // a test bed has moved the clock: stored times must follow it
 		sent.Attempt.StartedAt = w.cfg.Clock.Now().Add(-sent.Attempt.Duration).UTC()

@@ -27,12 +27,12 @@ type Queue interface {
 
 const (
 	feedPause  = 5 * time.Millisecond
-	maxFeed    = 4096  // maximum number of jobs and clients per read; the relay finds deliveries of more
+	maxFeed    = 4096  // maximum number of jobs and clients per read; the relay finds the deliveries of further ones
 	recentFeed = 16384 // maximum size of `recent` and of `older`
 )
 
-// Notifier is a Queue that also enqueues the deliveries of published events. Run finds the deliveries of an event after its publication,
-// and enqueues them. The notifier is best effort: the relay replaces missing tasks.
+// Notifier is a Queue that also enqueues the deliveries of published events. The notifier is best effort: the relay replaces missing
+// tasks.
 type Notifier struct {
 	Queue
 	subscribers *Subscribers
@@ -53,7 +53,7 @@ func NewNotifier(q Queue, s *Subscribers, store *repo.Store, log *slog.Logger) *
 	return n
 }
 
-// Publish notifies watchers. If the client has webhooks, it also delivers the event. Progress is not an event.
+// Publish notifies watchers. If the client has webhooks, Publish also calls Deliver, except for progress.
 func (n *Notifier) Publish(event job.Notification) {
 	n.Queue.Publish(event)
 	if event.Progress == nil && n.subscribers.Webhooks(event.ClientID) > 0 {

@@ -19,9 +19,9 @@ const (
 	dueMinAge    = time.Second     // minimum age; tasks of newer deliveries come from the process that wrote the event
 	dueSoon      = 5 * time.Second // retries due within this time get tasks in advance
 	dueBatch     = 2500            // deliveries per read
-	roundTime    = 3 * time.Second // limit of a round; a longer round counts as hanging
-	// If few tasks were missing, the relay pauses for restShare times the read's duration, up to restAtMost. The pause limits the load on
-	// Redis: a check of one task can take two requests.
+	roundTime    = 3 * time.Second // after this time a round reads no further endpoints
+	// If at most half of the tasks were missing, the relay pauses. The pause is restShare times the round's duration, at most restAtMost.
+	// This limits the load on Redis: a check of one task can take two requests.
 	restShare  = 10
 	restAtMost = 3 * time.Second
 	// A read checks leastDue deliveries of an endpoint. If many tasks are missing, the next reads check more, up to mostDue.
@@ -49,9 +49,9 @@ func NewRelay(store *repo.Store, queue Queue, c *clock.Clock, m *app.Metrics, lo
 	return &Relay{store: store, queue: queue, clock: c, metrics: m, log: log, due: leastDue}
 }
 
-// Round ends the claims of dead delivery workers, then creates missing tasks. A round continues with the endpoint after the last one of
-// the previous round. If most of the deliveries had no task, it reads on at once. If the queue fails, the next round reads the same
-// endpoints.
+// Round ends the claims of dead delivery workers, then creates missing tasks. A round starts after the endpoint where the previous round
+// stopped. If more than half of the deliveries had no task, the round continues without a pause. If the queue fails, the next round reads
+// the same endpoints.
 func (r *Relay) Round(ctx context.Context, leading func() bool) error {
 	if err := r.reclaim(ctx, leading); err != nil {
 		return err

@@ -26,7 +26,6 @@ func (w *Worker) reportRecorded(ctx context.Context, p job.ClaimedDelivery, r jo
 	w.queue.Publish(job.Notification{ClientID: p.ClientID})
 }
 
-// logAttempt logs one line per attempt.
 func (w *Worker) logAttempt(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, number int) {
 	if !w.log.Enabled(ctx, slog.LevelInfo) {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// subscribersInterval is how often the subscribers are read. The relay finds events of newer webhooks after about the same time.
+// subscribersInterval is how often the subscribers are read. For newer webhooks, the relay finds the deliveries about a second later.
 const subscribersInterval = time.Second
 
 // Subscribers has the enabled webhooks of each client, up to about a second old.

@@ -162,7 +162,7 @@ func TestSendingAgain(t *testing.T) {
 	}
 	failed := func(since time.Time) (job.Replay, error) { return h.RedeliverFailed(ctx, apptest.ClientA, id, since) }
 	for _, do := range []func(time.Time) (job.Replay, error){replay, failed} {
-		// Some of the inserted rows are too old for a replay, because random ids have random times.
+		// A row's age comes from its id. The ids are random here, so some rows are too old for a replay.
 		h.insert(2*replayBatch, id, repotest.Columns{"state": "'FAILED'", "next_attempt_at": "NULL", "settled_at": "now()", "last_error": "'x'"})
 		require.Equal(t, replayBatch, apptest.Must(do(time.Now().Add(-time.Hour)))(t).Queued)
 		require.Equal(t, []string{"/since"}, pointers(t, second(do(time.Now().Add(time.Minute)))))

@@ -46,7 +46,7 @@ const (
 	// A send starts only if its claim lasts sendMargin longer than the timeout. The context of a send ends sendGrace after the timeout.
 	sendMargin = 3 * time.Second
 	sendGrace  = time.Second
-	// maxSlotWait limits how long a task waits for a claim slot, and then for a send slot.
+	// maxSlotWait limits a task's wait for a claim slot. It also limits the wait for a send slot.
 	maxSlotWait = 5 * time.Second
 	// maxNap is the longest wait for a delivery that is not due yet. asynq stores whole seconds, so a task may start up to a second
 	// early.
@@ -79,7 +79,7 @@ type Worker struct {
 	storing context.Context
 	abandon context.CancelFunc
 
-	mu      sync.Mutex     // Add must not run concurrently with Wait
+	mu      sync.Mutex     // guards running.Add: it must not run concurrently with running.Wait
 	running sync.WaitGroup // running tasks
 }
 
@@ -108,7 +108,7 @@ func (w *Worker) begin() bool {
 	return true
 }
 
-// Stop ends new claims, waits for sends until ctx ends, and then interrupts them. Every call waits.
+// Stop prevents new claims, waits for sends until ctx ends, and then interrupts them.
 func (w *Worker) Stop(ctx context.Context) {
 	w.mu.Lock()
 	w.quit()

@@ -46,7 +46,8 @@ type topic struct {
 	seen        job.Position // no watcher needs a notification about events up to this position
 }
 
-// unread is the position of a topic that was not read yet. New watchers read without a notification.
+// unread is the position of a topic that was not read yet. It is later than every event, because a new watcher reads without a
+// notification.
 var unread = job.Position{Tx: math.MaxUint64}
 
 type watcher struct {
@@ -64,7 +65,7 @@ func NewHub(store *repo.Store, listener Listener, m *app.Metrics, log *slog.Logg
 
 // Watch returns the notifications of a job until `stop` is called. If id is zero, Watch covers all jobs and batches of the client. The
 // watcher must read storage after Watch and after each notification. The channel keeps one merged notification, so a notification with
-// progress may also announce an event. Watchers of one job get the latest progress; others get none.
+// progress may also announce an event. Watchers of one job get the latest progress. Watchers of a client get no progress.
 func (h *Hub) Watch(client, id job.ID) (notifications <-chan job.Notification, stop func()) {
 	return h.watch(client, id, !id.IsZero())
 }
@@ -137,8 +138,8 @@ func (h *Hub) Resumed(client job.ID) {
 	}
 }
 
-// notify sends a notification to the watchers of a topic, merged with pending ones. It does not block, because only callers with the lock
-// send to the channel.
+// notify sends a notification to the watchers of a topic, merged with pending ones. It does not block: it empties the channel first, and
+// only callers with the lock send.
 func (h *Hub) notify(t *topic, n job.Notification, source string) {
 	for w := range t.watchers {
 		if n.Progress != nil && !w.progress {

@@ -58,7 +58,6 @@ func (h *Hub) Await(
 	}
 }
 
-// limitedRead calls `read`. At most MaxConcurrentReads calls run at the same time.
 func limitedRead[T any](ctx context.Context, h *Hub, read func() (T, error)) (answer T, err error) {
 	if err := h.reads.Acquire(ctx, 1); err != nil {
 		return answer, err

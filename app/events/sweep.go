@@ -12,7 +12,7 @@ import (
 const (
 	// SweepInterval is the time between sweeps without a connection for notifications.
 	SweepInterval = time.Second
-	calmRounds    = 5    // with a connection, only every fifth sweep runs
+	calmRounds    = 5
 	sweepChunk    = 1000 // histories per query
 )
 

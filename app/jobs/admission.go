@@ -93,7 +93,7 @@ func (s *Service) Deliveries(r *job.Request) int {
 	return r.Emitted(s.cfg.MaxAttempts) * s.receivers(r.ClientID, r.Callback)
 }
 
-// Queued does not count deferred jobs.
+// Deferred jobs do not count as queued.
 func loadOf(jobs []job.Job) (sum job.Load) {
 	for i := range jobs {
 		sum.Active++

@@ -19,7 +19,7 @@ const (
 var errItemGone = job.Errorf(job.CodeJobGone, "The job was removed.")
 
 // DoItems applies a bulk operation to some items. An item has the same effects as a single request for its job. DoItems returns the items
-// with their results. Items without capacity are not returned. They stay for a later call.
+// with their results. Items for which no capacity is free are not returned. They stay for a later call.
 func (s *Service) DoItems(ctx context.Context, operation *job.Bulk, items []job.BulkItem) (ended []job.BulkItem, err error) {
 	ctx = telemetry.WithRequest(ctx, operation.RequestID)
 	var open []job.BulkItem

@@ -17,17 +17,17 @@ import (
 
 const (
 	capacityInterval = time.Second
-	// In Postgres, a lease lasts for leaseExpiry. The process uses it for leaseUse only, and so stops before Postgres frees the capacity.
+	// In Postgres, a lease lasts for leaseExpiry. The process uses a lease only for leaseUse, so it stops before Postgres frees the capacity.
 	// A process that was paused for longer than leaseExpiry cannot store jobs, because its lease is deleted.
 	leaseExpiry = 5 * time.Second
 	leaseUse    = 3 * time.Second
 	// While Postgres has no free capacity, requests are refused for fullPause without a query.
 	fullPause = 100 * time.Millisecond
 
-	// Counting a million jobs takes 0.1 s or more. The limit is safe without counts. Only a count frees the capacity of ended jobs.
-	countShare = 100     // pause after a count, in durations of the count; so counts use 1 % of the time
-	nearShare  = 10      // the same, while little capacity is free
-	fewJobs    = 100_000 // client shares from this size are large; see shares
+	// Counting a million jobs takes 0.1 s or more. Without counts, the limits still hold. Only a count frees the capacity of ended jobs.
+	countShare = 100     // pause after a count, as a multiple of its duration; counts then use 1 % of the time
+	nearShare  = 10      // pause while little capacity is free, as a multiple of the count's duration
+	fewJobs    = 100_000 // from this limit per client on, a count lists only large clients; see shares
 	maxRate    = 50_000  // jobs per second that all other processes may accept together
 )
 
@@ -41,17 +41,17 @@ type Capacity struct {
 	log     *slog.Logger
 	process job.ID
 
-	mu        sync.Mutex
-	lease     *lease
-	need      job.Load  // capacity that the largest waiting request needs
-	needed    job.Load  // value of `need` at the last request for a renewal
-	short     bool      // the last grant was less than requested
-	again     time.Time // until this time, requests without capacity are refused at once
-	refusal   error
-	processes int
-	shares    shares
-	accepted  []clientLoad // jobs that the latest count per client does not contain
-	workers   int          // live workers; unknownWorkers before the first count
+	mu          sync.Mutex
+	lease       *lease
+	need        job.Load  // capacity that the largest waiting request needs
+	needed      job.Load  // value of `need` at the last request for a renewal
+	short       bool      // the last grant was less than requested
+	refuseUntil time.Time // until this time, requests that exceed the lease are refused without a renewal
+	refusal     error
+	processes   int
+	shares      shares
+	accepted    []clientLoad // jobs that the latest count per client does not contain
+	workers     int          // live workers; unknownWorkers before the first count
 
 	waiting  singleflight.Group // merges renewals of waiting requests
 	renewing sync.Mutex         // protects the fields below
@@ -69,7 +69,7 @@ type clientLoad struct {
 	jobs   job.Load
 }
 
-// NewCapacity returns a Capacity. Run renews the lease. Without Run, the first reservation requests a lease, which then expires.
+// NewCapacity returns a Capacity. Run renews the lease. Without Run, a lease is requested only when a reservation needs it.
 func NewCapacity(limits Limits, store *repo.Store, log *slog.Logger) *Capacity {
 	return &Capacity{
 		limit: job.Load{Active: limits.Active, Queued: limits.Queued}, shares: newShares(limits), store: store, clock: time.Now, log: log,
@@ -108,7 +108,7 @@ func (c *Capacity) take(l clientLoad) (*reservation, error) {
 	case c.lease.take(now, l.jobs):
 		c.shares.add(l.client, l.jobs, 1)
 		return &reservation{c: c, lease: c.lease, clientLoad: l}, nil
-	case now.Before(c.again):
+	case now.Before(c.refuseUntil):
 		return nil, c.refusal
 	}
 	c.need = c.need.Max(l.jobs)
@@ -185,21 +185,22 @@ func (c *Capacity) answered(ask job.Lease, sent time.Time, h job.Headroom, err e
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {
-		c.again, c.refusal = c.clock().Add(fullPause), err
+		c.refuseUntil, c.refusal = c.clock().Add(fullPause), err
 		return
 	}
 	l := c.lease
 	l.granted(sent, ask, h.Granted)
-	c.processes, c.again, c.short = h.Processes, time.Time{}, !ask.Want.Within(h.Granted)
-	// A count may contain jobs that this process also reports, so the ledger may be too high. Then only the next renewal can show that no
-	// capacity is free.
+	c.processes, c.refuseUntil, c.short = h.Processes, time.Time{}, !ask.Want.Within(h.Granted)
+	// A count may contain jobs that this process also reports, so Postgres may count them twice. In this case, only the next renewal can show
+	// that no capacity is free.
 	sure := ask.Counted == nil || (ask.Stored == c.mine && l.used == job.Load{})
 	if sure && !l.used.Plus(c.needed, 1).Within(l.size) {
-		c.again, c.refusal = c.clock().Add(max(fullPause, nearShare*c.took)), errFull
+		c.refuseUntil, c.refusal = c.clock().Add(max(fullPause, nearShare*c.took)), errFull
 	}
 }
 
-// close ends the lease and starts a new one. Jobs with an unknown commit keep their capacity until the lease expires.
+// close ends the lease and starts a new one. If it is unknown whether a job was committed, its capacity stays reserved until the lease
+// expires.
 func (c *Capacity) close(ctx context.Context) error {
 	c.mu.Lock()
 	l := c.lease
@@ -225,7 +226,6 @@ func (c *Capacity) due(now time.Time) bool {
 	}
 }
 
-// count counts the stored jobs, if this is due.
 func (c *Capacity) count(ctx context.Context) (*job.Counted, error) {
 	began := c.clock()
 	before, due := c.beginCount(began)
@@ -241,8 +241,7 @@ func (c *Capacity) count(ctx context.Context) (*job.Counted, error) {
 	return c.endCount(began, before, counted, byClient, err)
 }
 
-// beginCount notes the unreported jobs, and returns whether a count is due. The count will contain the first `before` entries of
-// c.accepted.
+// beginCount returns whether a count is due, and sets c.mine. A count that begins now contains the first `before` entries of c.accepted.
 func (c *Capacity) beginCount(now time.Time) (before int, due bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -37,7 +37,7 @@ func TestLimitsAreExactWithinAProcess(t *testing.T) {
 	w.limit(w.Service, oneClient(limit, limit))
 	accepted, refused := w.flood(w.Service, 200)
 	require.Equal(t, []int64{limit, 200 - limit}, []int64{accepted, refused})
-	for range 3 { // also after repeated counts
+	for range 3 {
 		require.NoError(t, w.Admission.Capacity.Renew(t.Context()))
 		w.flood(w.Service, 50)
 		require.Equal(t, limit, w.active())

@@ -15,11 +15,11 @@ type lease struct {
 	id      job.ID
 	known   bool
 	until   time.Time // end of the lease by this process' clock
-	size    job.Load  // the ledger grants at least this capacity
+	size    job.Load  // Postgres has granted at least this capacity
 	used    job.Load  // reserved, not yet reported
 	stored  job.Load  // jobs in `used` that are stored
 	report  job.Load  // stored jobs that the next renewal reports
-	demand  job.Load  // reserved since the last renewal
+	demand  job.Load  // all capacity reserved since the last renewal, even if released again
 	unknown int       // reservations with an unknown outcome
 }
 
@@ -34,8 +34,9 @@ func (l *lease) take(now time.Time, jobs job.Load) bool {
 	return true
 }
 
-// ask returns the request for a renewal. It requests the capacity in use and needed, and twice the demand since the last renewal. Until
-// the response arrives, the process uses only capacity that stays granted. A lost request or response therefore does no harm.
+// ask returns the request for a renewal. It asks for the capacity in use, the capacity `need`, and twice the demand since the last
+// renewal. Until the response arrives, the process uses only capacity that it keeps whatever the response is. A lost request or response
+// therefore does no harm.
 func (l *lease) ask(need job.Load) job.Lease {
 	l.used, l.size, l.report = l.used.Plus(l.stored, -1), l.size.Plus(l.stored, -1), l.report.Plus(l.stored, 1)
 	want := l.used.Plus(need, 1).Plus(l.demand, 2)

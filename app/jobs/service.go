@@ -41,7 +41,7 @@ type Deps struct {
 	Hub       *events.Hub // nil: Await must not be called
 }
 
-// Service has the use cases of clients. Simple reads are methods of the embedded Store.
+// Service has the use cases of a client's jobs and batches. Simple reads are methods of the embedded Store.
 type Service struct {
 	Deps
 
@@ -54,7 +54,8 @@ func New(cfg Config, d Deps) *Service {
 	return &Service{Deps: d, cfg: cfg}
 }
 
-// describe sets the job and the current request as attributes of a span. The current request can be a later one than the submission.
+// describe sets the job and the current request as attributes of a span. The current request may be a later one than the submission, for
+// example a retry.
 func describe(ctx context.Context, span trace.Span, j *job.Job, attempt int) {
 	app.Describe(span, j, attempt)
 	if id := telemetry.RequestOf(ctx); id != "" && span.IsRecording() {

@@ -8,8 +8,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limits are the maximum jobs of all clients together and of each client. A client's limit takes effect only below the limit for all
-// clients.
+// Limits are the maximum jobs of all clients together and of each client. The limits per client are ignored if neither is lower than the
+// limit for all clients.
 type Limits struct {
 	Active, Queued             int
 	ClientActive, ClientQueued int
@@ -29,7 +29,7 @@ type shares struct {
 	counted map[job.ID]job.Load
 	rest    job.Load            // upper bound for each uncounted client
 	mine    map[job.ID]job.Load // reserved in this process since the last count began
-	room    int                 // smallest free capacity of the clients that have submitted jobs since the count
+	room    int                 // least free capacity of any client that has submitted jobs since the last count
 }
 
 func newShares(limits Limits) shares {

@@ -10,11 +10,11 @@ import (
 
 const (
 	clockInterval = time.Second
-	clockStep     = time.Second // smallest change of a clock that is detected; a query may take this long
-	// After Postgres' clock was set back, the search for stranded rows lasts for the step plus strandedTime. In this time, a transaction
-	// that began before may still write a time that is too late.
+	clockStep     = time.Second // smallest change of a clock that is detected; a query that takes longer detects nothing
+	// After Postgres' clock was set back, the search for stranded rows lasts for the step plus strandedTime. A transaction that began before
+	// the step may still write a time that is too late.
 	strandedTime = time.Minute
-	// strandedRest is the pause after a search, in durations of the search.
+	// strandedRest is the pause after a search, as a multiple of the search's duration.
 	strandedRest = 20
 
 	strandedLook      = 5000 // waiting jobs per statement
@@ -52,7 +52,7 @@ type clockWatch struct {
 	began             time.Time // origin of the monotonic clock
 	postgres, process stepWatch
 	looked            time.Duration // when the clocks were last compared; 0: never
-	until, next       time.Duration // end of the search; time of the next search
+	until, next       time.Duration // searches are repeated until this time; time of the next search
 }
 
 func (m *Maintenance) watchClocks(ctx context.Context, leading func() bool) error {

@@ -18,8 +18,8 @@ const (
 
 type leader struct {
 	id job.ID
-	// elect takes or keeps the lease. It takes another process's lease only `vacant` after its expiry. If `lease` is 0, this process
-	// keeps leading, but any other process may take over.
+	// elect takes or keeps the lease. It takes another process's lease if that lease expired at least `vacant` ago. It also takes a lease
+	// that ends much later than a new one would. If `lease` is 0, this process keeps leading, but any other process may take over.
 	elect   func(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error)
 	resign  func(ctx context.Context, holder job.ID) error
 	metrics *app.Metrics
@@ -49,11 +49,12 @@ func (l *leader) run(ctx context.Context) {
 	loops.Wait()
 }
 
-// lead elects a leader every leaderInterval until ctx ends, and then resigns. This process counts its lease from before the request, so
-// it stops before another process leads.
+// lead elects a leader every leaderInterval until ctx ends, and then resigns. For this process, the lease starts before the request is
+// sent. So this process stops before another one leads.
 //
 // While a vital task is blocked, the process requests a lease of 0: any other may take over. It continues its work until an unblocked
-// process takes over. A blocked process takes over only after leaderLease without a leader. It runs the tasks that still work.
+// process takes over. A blocked process takes over only after leaderLease without a leader. A blocked leader still runs the tasks that
+// work.
 func (l *leader) lead(ctx context.Context) {
 	for ctx.Err() == nil {
 		asked := time.Now()

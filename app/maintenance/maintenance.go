@@ -35,7 +35,7 @@ type Queue interface {
 // Intervals of the maintenance.
 const (
 	SchedulerInterval = 200 * time.Millisecond
-	relayInterval     = 500 * time.Millisecond // a job with a lost task starts within a second
+	relayInterval     = 500 * time.Millisecond
 	RescuerInterval   = time.Second
 	completerInterval = 3 * time.Second
 	cleanerInterval   = 30 * time.Second

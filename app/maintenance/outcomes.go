@@ -14,7 +14,7 @@ const streamLength = 1_000_000
 
 const (
 	publisherBatch = 500
-	// publishedKept is how long Postgres keeps a published outcome. Redis may lose its latest entries.
+	// publishedKept is how long Postgres keeps a published outcome, because Redis may lose its latest entries.
 	publishedKept   = time.Minute
 	removalInterval = 10 * time.Second
 	// unknownEntry means that the last entry of the stream is unknown. No id is equal to it.
@@ -92,7 +92,7 @@ func (p *publisher) repair(ctx context.Context, last string) error {
 	return nil
 }
 
-// remove deletes outcomes that were published at least publishedKept before `asked`. At that time the stream still contained them.
+// remove deletes outcomes that were published at least publishedKept before `asked`. At `asked`, the stream still contained them.
 func (p *publisher) remove(ctx context.Context, asked time.Time) error {
 	if asked.Sub(p.removed) < removalInterval {
 		return nil
@@ -104,7 +104,6 @@ func (p *publisher) remove(ctx context.Context, asked time.Time) error {
 	return nil
 }
 
-// publish appends outcomes to the stream. It drops outcomes that cannot be encoded.
 func (p *publisher) publish(ctx context.Context, messages []job.OutcomeMessage) error {
 	links := job.Links{PublicURL: p.publicURL, Absolute: true, Language: job.Languages[0]} // readers of the stream cannot negotiate a language
 	entries := make([]job.StreamEntry, 0, len(messages))

@@ -13,7 +13,7 @@ import (
 
 const (
 	rescuerBatch    = 500
-	completerLook   = 10_000 // open batches per round of the completer
+	completerLook   = 10_000
 	cleanerBatch    = 500
 	backlogLimit    = 1_000_000
 	historyInterval = 10 * time.Second

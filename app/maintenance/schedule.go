@@ -13,7 +13,7 @@ import (
 
 const (
 	schedulerBatch = 2000 // jobs per statement; 2000 take 0.1 s
-	// schedulerLanes statements run in parallel if one statement does not queue all due jobs. More would take connections and cores from
+	// schedulerLanes is how many statements run in parallel if one does not queue all due jobs. More would take connections and cores from
 	// submissions.
 	schedulerLanes = 2
 	// A lane queues up to schedulerUnpublished batches before their events are published. Publishing earlier would delay jobs that are
@@ -21,7 +21,8 @@ const (
 	schedulerUnpublished = 25
 )
 
-// schedule queues all due jobs (section 10). It publishes them afterwards, so that notifications do not delay scheduling.
+// schedule queues all due jobs (section 10). It publishes the events of these jobs afterwards, so that notifications do not delay
+// scheduling.
 func (m *Maintenance) schedule(ctx context.Context, leading func() bool) error {
 	for more := true; more; {
 		var due [][]job.Job

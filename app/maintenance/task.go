@@ -18,13 +18,13 @@ type Round func(ctx context.Context, leading func() bool) error
 type task struct {
 	name     string
 	interval time.Duration
-	wake     func() <-chan struct{} // returns a channel; a value starts a round at once; may be nil
+	wake     func() <-chan struct{} // may be nil; a value in the returned channel starts a round at once
 	vital    bool                   // without this task, jobs or deliveries stop
 	run      Round
 
 	mu      sync.Mutex
 	sign    time.Time // last sign of progress in the current round; zero between rounds
-	failing time.Time // last progress before the first of the failed rounds; zero after a success
+	failing time.Time // last sign of progress in the first of the rounds that failed in a row; zero after a success
 	blocked bool
 }
 
@@ -70,7 +70,7 @@ func (t *task) judge(now time.Time) (blocked, changed bool) {
 	return blocked, changed
 }
 
-// repeat runs the task's rounds while this process leads. It also runs a failing vital task otherwise.
+// repeat runs the task's rounds while this process leads. Without the leadership, it runs only a vital task that is failing.
 func (l *leader) repeat(ctx context.Context, t *task) {
 	for wake := t.waking(); l.awaitLead(ctx, t) && app.Rest(ctx, t.interval, wake); {
 		wake = t.waking() // taken before the round, so that an event during the round starts the next one

@@ -41,7 +41,7 @@ func (f *findings) addWebhooks(now admin.Situation) {
 }
 
 // attention returns what an operator should look at, most urgent first. `failures` are the groups of recent failures, largest first, or
-// empty.
+// nil if few jobs failed.
 func attention(now admin.Situation, recent admin.Ends, failures []admin.FailureGroup) []admin.Attention {
 	found := findings{}
 	if now.LeaderGone {

@@ -73,7 +73,7 @@ func (w *Watch) Now() job.Pauses {
 	return w.known
 }
 
-// Follow calls f immediately, and again after each read of the pauses. A slow f delays only the next read.
+// Follow calls f immediately, and again after each read of the pauses. A slow f delays the other followers and the next read.
 func (w *Watch) Follow(f func(job.Pauses)) {
 	w.calling.Lock()
 	defer w.calling.Unlock()

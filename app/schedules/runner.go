@@ -13,9 +13,8 @@ import (
 )
 
 const (
-	// limits of a transaction: schedules, and bytes of the submitted jobs
-	schedulesAtOnce = 100
-	bytesAtOnce     = 8 << 20
+	schedulesAtOnce = 100     // schedules per transaction
+	bytesAtOnce     = 8 << 20 // bytes of the jobs submitted in a transaction
 	deferWait       = time.Minute
 )
 

@@ -15,7 +15,8 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Service has the use cases of schedules. The embedded Store reads schedules. There, the zero client id means all clients.
+// Service has the use cases of schedules. The embedded Store reads schedules. In the Store's methods, the zero client id means all
+// clients.
 type Service struct {
 	*repo.Store
 	jobs *jobs.Service

@@ -15,7 +15,7 @@ const (
 	bytesOfStep = 1 << 20
 	// ordinaryBytes is the assumed size of a job without params.
 	ordinaryBytes = 4 << 10
-	// While a run waits for the previous one, it is checked every pendingInterval.
+	// While a run waits, the end of the previous run is checked every pendingInterval.
 	pendingInterval = time.Second
 	retryInterval   = time.Second
 	// maxMissed limits the counting of missed due times: there can be one per second for years.
@@ -59,7 +59,7 @@ func (w *stepper) passed(due *time.Time) bool {
 	return due != nil && !begin(&w.s.Schedule, *due).After(w.s.Now)
 }
 
-// jumped reports whether a test bed's clock jumped over a due time. Such a run counts as on time.
+// jumped reports whether a test bed's clock jumped over a due time. A run for such a due time counts as on time.
 func (w *stepper) jumped(due time.Time) bool { return w.s.Jumped != nil && !due.After(*w.s.Jumped) }
 
 func (w *stepper) after(due time.Time) *time.Time {
@@ -98,7 +98,7 @@ func (w *stepper) do() {
 
 func bytesOf(s *job.Schedule) int { return ordinaryBytes + len(s.Job.Params) }
 
-// catchUp skips late due times, unless the catch-up policy runs them. It returns the due times to run.
+// catchUp returns the late due times that the catch-up policy still runs. It counts the other late due times as missed.
 func (w *stepper) catchUp() (chosen []time.Time) {
 	p := &w.step.ScheduleProgress
 	late := w.s.Now.Add(-job.ScheduleOnTime - w.s.Jitter - time.Nanosecond) // due times until this time are late

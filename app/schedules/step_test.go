@@ -30,7 +30,7 @@ func minutely(opts ...func(*job.DueSchedule)) job.DueSchedule {
 	return s
 }
 
-// `at` is the time since noon. step returns the step and the due times of its runs, in seconds since noon.
+// All times are relative to noon; the returned due times are in seconds.
 func step(t *testing.T, s job.DueSchedule, at time.Duration, refuse ...error) (job.ScheduleStep, []float64) {
 	t.Helper()
 	s.Now = noon.Add(at)

@@ -13,8 +13,8 @@ const (
 	resetPause = 20 * time.Millisecond
 )
 
-// Reset removes all jobs of a client with their data, its batches, webhooks, bulk operations, rules, events and idempotency keys. It
-// returns the number of removed rows by table. If it returns an error, call it again to continue.
+// Reset removes the jobs, batches, schedules, webhooks, bulk operations, fault rules, events and idempotency keys of a client. It returns
+// the number of removed rows by table. If it returns an error, call it again to continue.
 func (b *Bed) Reset(ctx context.Context, client job.ID) (map[string]int, error) {
 	e := &job.Erasure{ClientID: client, Removed: map[string]int{}, Remaining: map[string]int{}}
 	for began := time.Now(); time.Since(began) < resetTime; {

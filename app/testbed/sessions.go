@@ -42,7 +42,7 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 }
 
 // Enter returns the open session with the label of a request. If no session has this label, but one without a label is open, Enter starts
-// a session. If no session is open, the label has no effect. `request` is the id of the request, or "" if it creates no jobs.
+// a session. Otherwise the label has no effect. `request` is the id of the request, or "" if it creates no jobs.
 func (s *Service) Enter(ctx context.Context, client job.ID, label, request string) (testbed.Scope, error) {
 	scope := testbed.Scope{Client: client}
 	session, unlabelled, err := s.Store.EnterSession(ctx, client, label, request)
@@ -73,8 +73,8 @@ const (
 	streamPause    = 50 * time.Millisecond
 )
 
-// EndSession ends a session and the faults of its profile. If the session has no label, its end also ends all labeled sessions. For an
-// ended session, EndSession does nothing.
+// EndSession ends a session and the faults of its profile. Ending a session without a label also ends all labeled sessions of the client.
+// For an ended session, EndSession does nothing.
 func (s *Service) EndSession(ctx context.Context, client, id job.ID) (verdict.Session, error) {
 	before, err := s.Session(ctx, client, id)
 	if err != nil || before.EndedAt != nil {

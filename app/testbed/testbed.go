@@ -24,7 +24,7 @@ const verdictsAtOnce = 2
 // Service has the use cases of a test bed. It reads rules and sessions for each request, so changes apply in all processes at once.
 type Service struct {
 	*repo.Store
-	open  sync.Map // clients whose latest request without a label was recorded by this process
+	open  sync.Map // clients that had an open session at their latest request without a label in this process
 	turns *fair.Semaphore[job.ID]
 
 	most          int  // maximum open sessions of a client
@@ -67,7 +67,8 @@ func (s *Service) changeable(ctx context.Context, scope testbed.Scope) error {
 	return err
 }
 
-// current returns the session of a scope. Without one, it returns the client's latest session without a label, or a zero Session.
+// current returns the session of a scope. For a scope without a session, it returns the client's latest session without a label, or a zero
+// Session.
 func (s *Service) current(ctx context.Context, scope testbed.Scope) (verdict.Session, error) {
 	if !scope.Session.IsZero() {
 		n, _, err := s.Store.Session(ctx, scope.Client, scope.Session)
@@ -115,8 +116,8 @@ func (s *Service) RemoveFault(ctx context.Context, scope testbed.Scope, id job.I
 	return err
 }
 
-// Fault counts a request for each matching rule of the session. It returns the effect of the first rule that matches, or nil. The subject
-// comes from fault.Subject.
+// Fault counts a request for each matching rule of the session. It returns the effect of the first of these rules that applies, or nil.
+// The subject comes from fault.Subject.
 func (s *Service) Fault(ctx context.Context, scope testbed.Scope, operation, subject string) (*fault.Effect, error) {
 	rules, err := s.Store.CountFaults(ctx, scope, operation, subject)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Handle executes the job of a task if the job is waiting and due. It returns nil or a job.TaskFailed after the job was run, or if
-// another worker has it. It returns job.ErrTaskStale if there was nothing to do. It returns job.TaskEarly if the job is not due, or this
-// worker refuses the kind. After another error, the queue offers the task again.
+// Handle executes the job of a task if the job is waiting and due. After the job has started, Handle returns job.TaskFailed for a failed
+// attempt. It returns nil for a success, and if the job was canceled or lost. It returns job.ErrTaskStale if there was nothing to do. It
+// returns job.TaskEarly if the job is not due, or this worker refuses the kind. After another error, the queue offers the task again.
 //
 // ctx limits the wait for a slot and a lease. Its end does not stop the job.
 func (w *Worker) Handle(ctx context.Context, t job.Task) error {

@@ -44,7 +44,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error
 	case ok && w.finish(claimed, c, &finish) == nil:
 		return taskEnd(finish)
 	}
-	// Another process ends the attempt. Only this worker publishes the attempt's progress, so it also publishes that it has ended.
+	// Another process ends the attempt. This worker published the attempt's progress, so it must also publish the attempt's end.
 	w.Queue.Publish(job.Notification{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Ended: true})
 	return nil
 }
@@ -133,7 +133,7 @@ func (w *Worker) outcome(ctx context.Context, c *job.Claim) (finish job.Finish, 
 	}
 }
 
-// usable checks a stored definition. Defaults never replace missing values (section 14).
+// usable checks a stored definition. A missing value is an error, never replaced by a default (section 14).
 func usable(d *job.Definition, t job.Type) error {
 	switch {
 	case d == nil:
@@ -146,7 +146,6 @@ func usable(d *job.Definition, t job.Type) error {
 
 var errIncomplete = errors.New("the work ended without a complete result")
 
-// run calls the runner. A panic of the work becomes an error.
 func (w *Worker) run(ctx context.Context, c *job.Claim, timeline *timeline) (result *job.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -26,7 +26,7 @@ func TestHandleOnDeadWorkerGetsNewLeaseImmediately(t *testing.T) {
 		require.Equal(t, 1.0, w.Metric(w.Metrics.LeasesLost))
 
 		claims := w.store.count("Claim")
-		w.refusing(job.NotClaimed{StillWaiting: true, WorkerDead: true}) // the claim failed before a renewal of the lease
+		w.refusing(job.NotClaimed{StillWaiting: true, WorkerDead: true}) // from now on, every claim reports that the lease has ended
 		require.ErrorIs(t, w.handle(w.store.add()), errBusy, "tries are limited")
 		require.Equal(t, claims+claimTries, w.store.count("Claim"))
 	})

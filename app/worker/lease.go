@@ -15,7 +15,7 @@ var errLapsed = errors.New("the lease could not be renewed in time")
 const maxIdentities = 100
 
 // Run registers the worker, and renews the lease with heartbeats until ctx ends. After the loss of a lease, it stops all jobs and
-// registers again with a new id. When ctx ends, it releases the lease. Call Drain before that. Call Run only once.
+// registers again with a new id. When ctx ends, it releases the lease. Call Drain before ctx ends. Call Run only once.
 func (w *Worker) Run(ctx context.Context) {
 	defer w.refuse(ctx)
 	for ctx.Err() == nil {
@@ -36,8 +36,8 @@ func (w *Worker) Run(ctx context.Context) {
 
 func (w *Worker) pause() time.Duration { return w.cfg.Heartbeat / 5 }
 
-// remaining returns how long a lease is safe to use. It counts from before the request, and is a tenth shorter than the lease in storage.
-// So the work stops before the lease expires in storage.
+// remaining returns how long a lease is safe to use. The time starts before the request was sent, and is a tenth shorter than the lease in
+// storage. So the work stops before the lease expires in storage.
 func (w *Worker) remaining(asked time.Time) time.Duration {
 	return time.Until(asked.Add(w.cfg.Lease - w.cfg.Lease/10))
 }
@@ -73,7 +73,8 @@ func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 		w.lose(id, err)
 		return // storage has already ended the lease
 	}
-	// A renewal may be stored without a response, so end the lease in storage too. Otherwise its jobs would wait until the lease expires.
+	// A renewal may be stored although its response was lost. So the lease is ended in storage too. Otherwise its jobs would wait until the
+	// lease expires.
 	retiring, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Heartbeat)
 	defer cancel()
 	if err := w.Store.Retire(retiring, id); err != nil {
@@ -123,8 +124,8 @@ func (w *Worker) lose(id job.ID, err error) {
 }
 
 // reconcile compares the jobs that storage assigns to this worker with the jobs that it runs. It stops running jobs that storage does not
-// list. It does not interrupt a write of an outcome, which may have removed the job from the list. A job that two heartbeats list, but
-// that does not run here, was claimed without a response. Each heartbeat releases such jobs.
+// list. It does not interrupt a write of an outcome, which may have removed the job from the list. If two heartbeats list a job that does
+// not run here, the response to its claim was lost. Each heartbeat releases such jobs.
 func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.ClaimID, asked time.Time) {
 	unknown := make(map[job.ClaimID]bool, len(held))
 	for _, claim := range held {

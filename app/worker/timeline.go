@@ -21,8 +21,8 @@ type timeline struct {
 // limitGrace is how long work that does not wait for the clock may exceed the execution limit.
 const limitGrace = 5 * time.Second
 
-// limited applies the execution limit to a started attempt. In a test bed it also returns a timeline. Steps planned before the limit
-// happen even after a jump past it.
+// limited applies the execution limit to a started attempt. In a test bed it also returns a timeline. Even if the clock jumps past the
+// limit, steps planned before the limit still happen.
 func (w *Worker) limited(ctx context.Context, c *job.Claim) (context.Context, *timeline, context.CancelFunc) {
 	if w.cfg.Clock == nil {
 		limited, cancel := context.WithTimeoutCause(ctx, w.cfg.Limit, errTimeLimit)
@@ -74,7 +74,7 @@ func (t *timeline) latest() *time.Time {
 	return &at
 }
 
-// ended returns the planned end of the work, or nil for now. Work that was stopped, for example by a cancel, ends now.
+// ended returns the planned end of the work. It returns nil if the work ends at the current time, for example after a cancel.
 func (t *timeline) ended(err error) *time.Time {
 	var planned interface{ FailureReason() job.Reason }
 	if err == nil || errors.As(err, &planned) || errors.Is(err, errTimeLimit) {
