@@ -7,7 +7,7 @@ CREATE TABLE jobs (
   client_id      uuid NOT NULL, -- no foreign key, because its check would lock the client's row
   batch_id       uuid,
   schedule_id    uuid,
-  scheduled_for  timestamptz, -- due time in its schedule; null without a schedule or if a client triggered the run
+  scheduled_for  timestamptz, -- the run's due time; null if the job has no schedule, or if a client triggered the run
   type           text NOT NULL CONSTRAINT jobs_type_known CHECK (type IN ('EXECUTE', 'DEFERRED', 'EMIT_EVENT')),
   work_kind      text NOT NULL,
   definition     jsonb, -- if it is missing or damaged, the worker fails the job
@@ -17,8 +17,8 @@ CREATE TABLE jobs (
   attempt        int NOT NULL DEFAULT 1,
   max_attempts   int NOT NULL,
   auto_retry     boolean NOT NULL,
-  event_seq      int NOT NULL CONSTRAINT jobs_event_seq_positive CHECK (event_seq > 0), -- seq of its latest event
-  event_tx       xid8 NOT NULL DEFAULT '0', -- tx of its latest event, see events
+  event_seq      int NOT NULL CONSTRAINT jobs_event_seq_positive CHECK (event_seq > 0), -- seq of the job's latest event
+  event_tx       xid8 NOT NULL DEFAULT '0', -- tx of the job's latest event, see events
 
   fence          bigint NOT NULL DEFAULT 0,
   worker_id      uuid,
@@ -62,13 +62,13 @@ CREATE TABLE jobs (
     execution_at IS NULL OR (run_at >= execution_at AND (started_at IS NULL OR started_at >= execution_at))),
   CONSTRAINT jobs_attempt_in_range CHECK (attempt BETWEEN 1 AND max_attempts)
 )
--- A job moves through four indexes in its life. Each move leaves a dead entry in the old index. Scans read dead entries first, until a
--- vacuum removes them. A vacuum also marks pages as all-visible, which lets an index-only scan count waiting jobs. Ended jobs stay for
--- weeks, so the table is large. The default scale factor (0.2) would delay a vacuum too long.
+-- A job moves through four indexes in its life. Each move leaves a dead entry in the old index. A scan reads the dead entries before the
+-- live ones, until a vacuum removes the dead entries. A vacuum also marks pages as all-visible, which lets an index-only scan count
+-- waiting jobs. Ended jobs stay for weeks, so the table is large. The default scale factor (0.2) would delay a vacuum too long.
 WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);
 
--- Includes client_id and queued_at, so that an index-only scan can count a million waiting jobs by client. Neither column adds index
--- updates: client_id never changes, and jobs_scheduled already depends on queued_at.
+-- Includes client_id and queued_at, so that an index-only scan can count a million waiting jobs by client. The two columns cause no
+-- further index updates. client_id never changes. A change of queued_at already changes jobs_scheduled.
 CREATE INDEX jobs_waiting ON jobs (run_at, job_id) INCLUDE (client_id, queued_at) WHERE worker_id IS NULL AND finished_at IS NULL;
 CREATE INDEX jobs_scheduled ON jobs (execution_at, job_id) WHERE queued_at IS NULL AND finished_at IS NULL;
 CREATE INDEX jobs_held ON jobs (worker_id) WHERE worker_id IS NOT NULL;
@@ -89,8 +89,8 @@ CREATE INDEX jobs_schedule_open ON jobs (schedule_id) WHERE schedule_id IS NOT N
 -- scheduled_for comes first, so the planner does not use this index to find the jobs of one schedule.
 CREATE UNIQUE INDEX jobs_one_for_each_due_time ON jobs (scheduled_for, schedule_id) WHERE scheduled_for IS NOT NULL;
 
--- One report for each finished attempt. A report never changes. event_seq is the seq of the attempt's last event. The report shows events
--- up to this one.
+-- One report for each finished attempt. A report never changes. event_seq is the seq of the attempt's last event. The report shows the
+-- job's events up to this event.
 CREATE TABLE reports (
   job_id      uuid NOT NULL,
   attempt     int NOT NULL,
@@ -125,7 +125,8 @@ CREATE TABLE results (
 ALTER TABLE results ALTER COLUMN body SET STORAGE EXTERNAL; -- bodies are random data, which cannot be compressed
 CREATE INDEX results_expiry ON results (expires_at) WHERE body IS NOT NULL;
 
--- Removed jobs. Jobs removed within 20 minutes of their end have the columns from state on. The table history still counts these jobs.
+-- Removed jobs. The columns from `state` on are set only for jobs removed within 20 minutes of their end. The table `history` still counts
+-- these jobs.
 CREATE TABLE tombstones (
   job_id      uuid PRIMARY KEY,
   client_id   uuid NOT NULL,

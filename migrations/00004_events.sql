@@ -3,7 +3,7 @@
 -- A client's stream of events is ordered by (tx, job_id, seq). tx is the larger of the transaction's id and the tx of the job's previous
 -- event (jobs.event_tx). So the stream never shows a job's events out of order.
 CREATE TABLE events (
-  job_id      uuid NOT NULL, -- no foreign key: one statement writes a job and its first event, one deletes both
+  job_id      uuid NOT NULL, -- no foreign key: a job is inserted with its first event, and deleted with all its events
   client_id   uuid NOT NULL,
   seq         int NOT NULL CONSTRAINT events_seq_positive CHECK (seq > 0),
   event_id    uuid NOT NULL,

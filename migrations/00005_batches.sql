@@ -1,7 +1,7 @@
 -- +goose Up
 
--- items lists the accepted and refused items in the order of the request, as in the response. It never changes. The columns from status on
--- are written once, when the batch is complete.
+-- `items` contains the accepted and refused items, in the order of the request and of the response. `items` never changes. The columns
+-- from `status` on are written once, when the batch is complete.
 CREATE TABLE batches (
   batch_id       uuid PRIMARY KEY,
   client_id      uuid NOT NULL,
@@ -23,9 +23,9 @@ CREATE TABLE batches (
 CREATE INDEX batches_open ON batches (batch_id) WHERE completed_at IS NULL;
 CREATE INDEX batches_ended ON batches (completed_at) WHERE completed_at IS NOT NULL;
 
--- First, several steps copy the matching jobs into bulk_items, newest first. Each step stores the id of its last job in position. Then the
--- operation processes the items. The counters and the results of items are written in one transaction. client_id is null for an operation
--- of an operator. No index contains the counters, so their updates are in place (HOT).
+-- An operation first copies the matching jobs into bulk_items, newest first, in several steps. Each step stores the id of its last job in
+-- the column `position`. Then the operation processes the items. The counters and the results of items are written in one transaction.
+-- client_id is null if an operator started the operation. No index contains the counters, so their updates are in place (HOT).
 CREATE TABLE bulk_operations (
   bulk_id     uuid PRIMARY KEY,
   client_id   uuid,
@@ -72,7 +72,7 @@ CREATE TABLE bulk_items (
   PRIMARY KEY (bulk_id, job_id),
   CONSTRAINT bulk_items_result_complete CHECK ((result = 'PENDING') = (ended_at IS NULL))
 );
--- result comes first, so the planner finds the items of one operation by the primary key.
+-- The index begins with `result`, so the planner does not use it to read all items of one operation.
 CREATE INDEX bulk_items_result ON bulk_items (result, bulk_id, job_id);
 
 -- +goose Down

@@ -2,7 +2,7 @@
 
 -- Schedules submit jobs at set times. look_at is when the leader processes the row next: due_at plus jitter, or a retry after an error.
 -- version increases with each change. The leader submits jobs and updates the row in one transaction. If version has changed since the
--- leader read the row, the leader changes nothing. pending_for is a due time that waits for the end of an earlier run.
+-- leader read the row, the leader changes nothing. pending_for is the due time of a run that waits until an earlier run ends.
 CREATE TABLE schedules (
   schedule_id  uuid PRIMARY KEY,
   client_id    uuid NOT NULL,

@@ -19,10 +19,10 @@ CREATE TABLE workers (
   expires_at   timestamptz NOT NULL
 );
 
--- active is an upper bound for the number of unfinished jobs, queued for the number of QUEUED jobs. The unused
--- parts of the leases in headroom_leases (see below) are not included. From time to time, the jobs are counted and the counts replace the
--- bounds. reported_active and reported_queued are the sums of everything ever added to the bounds; by them, additions made during a count
--- are added to its result. Transactions that change headroom or headroom_leases lock this row first.
+-- `active` is an upper bound for the number of unfinished jobs, and `queued` for the number of QUEUED jobs. The unused parts of the leases
+-- in headroom_leases (see below) are not included. From time to time, the jobs are counted and the counts replace the bounds.
+-- reported_active and reported_queued are the sums of all additions to the bounds. They show how many jobs were added during a count.
+-- Transactions that change headroom or headroom_leases lock this row first.
 CREATE TABLE headroom (
   only_row        boolean PRIMARY KEY DEFAULT true CONSTRAINT headroom_one_row CHECK (only_row),
   active          bigint NOT NULL DEFAULT 0,
@@ -42,8 +42,8 @@ CREATE TABLE headroom_leases (
   expires_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 
--- The history for operators in buckets of ten seconds and of one minute, written by the leader. Times are in milliseconds, null if no job
--- ended. A bucket can be computed again as long as its jobs exist.
+-- The history for operators in buckets of ten seconds and of one minute, written by the leader. The waiting and running times (wait_ms,
+-- run_ms) are null if no job ended in the bucket. A bucket can be computed again as long as its jobs exist.
 CREATE TABLE history (
   width       int NOT NULL CONSTRAINT history_width_known CHECK (width IN (10, 60)), -- in seconds
   at          timestamptz NOT NULL, -- beginning of the bucket
@@ -68,7 +68,7 @@ CREATE TABLE outcome_outbox (
   published_at timestamptz,
   PRIMARY KEY (job_id, attempt)
 )
--- All rows are written and removed within minutes.
+-- A row is removed within minutes of its insertion, so the table needs frequent vacuums.
 WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_insert_scale_factor = 0.05);
 CREATE INDEX outcome_outbox_waiting ON outcome_outbox (finished_at, job_id) WHERE published_at IS NULL;
 CREATE INDEX outcome_outbox_published ON outcome_outbox (published_at) WHERE published_at IS NOT NULL;

@@ -1,10 +1,10 @@
 -- +goose Up
 
--- Fault rules that clients of a test bed have set for their own traffic. seen counts the requests that matched the rule. applied counts
--- the requests that got the fault. Only a service with FORGERUN_TESTBED reads the table.
+-- Fault rules that clients of a test bed have set for their own traffic. `seen` is the number of requests that matched the rule. `applied`
+-- is the number of requests that got the fault. Only a service with FORGERUN_TESTBED reads the table.
 CREATE TABLE testbed_faults (
   client_id  uuid NOT NULL,
-  session_id uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- the rule's session if it has a label, otherwise the default
+  session_id uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- the rule's session if that session has a label
   position   int NOT NULL,
   rule_id    uuid NOT NULL,
   operation  text, -- null for all
@@ -16,7 +16,7 @@ CREATE TABLE testbed_faults (
   seen       bigint NOT NULL DEFAULT 0,
   applied    bigint NOT NULL DEFAULT 0,
   first_at   timestamptz, -- when the rule first applied
-  subject    text, -- of a rule with "same": what the first affected request was about; the rule ignores other subjects
+  subject    text, -- for a rule with "same": the subject of the first affected request; the rule then ignores other subjects
   PRIMARY KEY (client_id, session_id, position),
   CONSTRAINT testbed_faults_counted CHECK (applied BETWEEN 0 AND seen)
 ) WITH (fillfactor = 50);
@@ -44,8 +44,8 @@ CREATE UNIQUE INDEX testbed_sessions_latest ON testbed_sessions (session_id); --
 CREATE TRIGGER testbed_sessions_of_a_client AFTER INSERT ON testbed_sessions REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 
--- The requests of a client in a session, with their answers. An erasure removes sessions first: without a session, no exchange is
--- recorded.
+-- The requests of a client in a session, with their answers. An erasure removes the sessions before the exchanges, so that no exchange is
+-- recorded meanwhile.
 CREATE TABLE testbed_exchanges (
   client_id  uuid NOT NULL,
   session_id uuid NOT NULL,
@@ -77,8 +77,8 @@ CREATE TABLE testbed_clock (
 );
 
 -- Connections of a test bed search this schema before pg_catalog, so they use the functions below. Moving the clock replaces these
--- functions by functions with constants. Postgres inlines the constants and plans cached statements again. Other connections find the
--- functions of pg_catalog first.
+-- functions by functions with constants. Postgres inlines the new functions, and makes new plans for cached statements. Other connections
+-- find the functions of pg_catalog first.
 CREATE FUNCTION now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
   AS 'SELECT pg_catalog.now()';
 CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
@@ -89,9 +89,9 @@ CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE PARA
 CREATE FUNCTION testbed_moment(due timestamptz) RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
   AS 'SELECT pg_catalog.clock_timestamp()';
 
--- Moves the clock forward by `jump`. From then on, the clock runs at new_rate, or stands still. The move takes effect `wait` after the
--- call, and must be committed by then. Until then all statements use the old functions, so none sees a time that the new clock has not
--- reached. One call does everything, so that the commit follows soon after the clock is read.
+-- Moves the clock forward by `jump`. It also sets the clock's rate to new_rate, or freezes the clock. The move takes effect `wait` after
+-- the call, and must be committed by then. Until the commit, statements use the old functions. If the commit is in time, they read no time
+-- that is ahead of the new clock. One call does everything, so that the commit follows soon after the clock is read.
 -- +goose StatementBegin
 CREATE FUNCTION testbed_move(next bigint, jump interval, wait interval, old_rate float8, new_rate float8, new_frozen boolean)
 RETURNS void LANGUAGE plpgsql AS $$

@@ -34,14 +34,14 @@ CREATE TRIGGER webhooks_of_a_client AFTER INSERT ON webhooks REFERENCING NEW TAB
 
 -- A delivery sends one event to one endpoint. An endpoint is a webhook, or the origin of callback URLs (see callback_endpoint). Every
 -- endpoint gets a fair share of the sending capacity. A delivery is waiting (PENDING, not claimed), being sent (PENDING, claimed), or
--- settled. dispatch counts the claims. If it has changed since a sender's claim, the sender has lost the delivery, and its writes change
--- nothing.
+-- settled. `dispatch` is the number of claims so far. If `dispatch` has changed since a sender claimed the delivery, that sender has lost
+-- it. Its writes then change nothing.
 CREATE TABLE deliveries (
   delivery_id     uuid PRIMARY KEY,
   client_id       uuid NOT NULL,
   endpoint_id     uuid NOT NULL,
   webhook_id      uuid, -- null for a callback
-  url             text, -- of a callback
+  url             text, -- the callback's URL; null for a webhook
   job_id          uuid, -- null for an event without a job
   seq             int NOT NULL, -- 0 for an event without a job
   event_id        uuid NOT NULL,
@@ -75,7 +75,7 @@ CREATE INDEX deliveries_claimed ON deliveries (claimed_until) WHERE claimed_unti
 CREATE INDEX deliveries_webhook ON deliveries (webhook_id, delivery_id) WHERE webhook_id IS NOT NULL;
 CREATE INDEX deliveries_job ON deliveries (job_id, delivery_id) WHERE job_id IS NOT NULL;
 CREATE INDEX deliveries_failed ON deliveries (webhook_id, delivery_id) WHERE state = 'FAILED' AND webhook_id IS NOT NULL;
--- The predicate means webhook_id IS NOT NULL. In that form, the planner would also use this index to search by webhook alone.
+-- The predicate means webhook_id IS NOT NULL. If it were written so, the planner would also use this index to search by webhook alone.
 CREATE UNIQUE INDEX deliveries_once ON deliveries (event_id, webhook_id) WHERE url IS NULL;
 
 CREATE TABLE delivery_attempts (
@@ -102,8 +102,8 @@ CREATE TABLE signing_keys (
   retires_at  timestamptz
 );
 
--- Writes deliveries of new events for the client's webhooks. A change of state and an event that the client emitted also go to the job's
--- callback. OFFSET 0 makes the planner look each client up in the index.
+-- Writes deliveries of new events for the client's webhooks. The job's callback also gets changes of state and emitted events. OFFSET 0
+-- makes the planner look each client up in the index.
 -- +goose StatementBegin
 CREATE FUNCTION deliver_events() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
