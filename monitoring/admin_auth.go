@@ -24,7 +24,7 @@ func requireOperator(guard operators.Guard, next http.Handler) http.Handler {
 	})
 }
 
-// checkOrigin passes on a request if its host belongs to this listener and no page of another origin caused it. Without a Sec-Fetch-Site
+// checkOrigin refuses a request if its host is not this listener's, or if a page of another origin sent it. Without a Sec-Fetch-Site
 // header, only Guard checks the origin of a request.
 func (a Admin) checkOrigin(next http.Handler) http.Handler {
 	hosts := a.Hosts

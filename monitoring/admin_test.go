@@ -139,7 +139,6 @@ func TestMetricsAndHealthNeedNoToken(t *testing.T) {
 	require.Equal(t, "dashboard", get(admin("", true), DashboardPath+"/", nil).Body.String())
 }
 
-// A read-only operator sees the same pages as other operators and cannot change anything.
 func TestReadOnlyOperators(t *testing.T) {
 	t.Parallel()
 	h := admin(adminToken, true)

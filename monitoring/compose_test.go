@@ -222,7 +222,6 @@ func TestGrafanaSourcesAreServices(t *testing.T) {
 	}
 }
 
-// The paths that Grafana's files name are mounted in its container.
 func TestGrafanaFindsItsFiles(t *testing.T) {
 	t.Parallel()
 	grafana := compose(t, "monitoring").Services["grafana"]

@@ -12,12 +12,12 @@ import (
 const (
 	linesLimit  = 4 << 20              // maximum size of the waiting lines, in bytes
 	linesLast   = time.Second          // maximum wait for these lines at the end of the process
-	linesGather = 5 * time.Millisecond // how long a line waits, so that one call writes several lines
+	linesGather = 5 * time.Millisecond // how long a line waits for more lines, so that one write contains several
 	linesKept   = 64 << 10             // maximum size of a reused buffer, in bytes
 )
 
-// Lines writes log lines in the background. One call writes all lines that are waiting. Logging never waits, even if out is a pipe
-// without a reader. A line that arrives while 4 MiB are waiting is dropped and counted.
+// Lines writes log lines in the background. All waiting lines are written with one call of the output's Write. Logging never waits, even
+// if nobody reads the output. A line that arrives while 4 MiB are waiting is dropped and counted.
 type Lines struct {
 	out  io.Writer
 	tell func(lines int)
@@ -45,7 +45,7 @@ func NewLines(out io.Writer, registry prometheus.Registerer) *Lines {
 	return l
 }
 
-// OnDropped sets the function to call when out accepts lines again after some were dropped.
+// OnDropped sets the function that gets the number of dropped lines, as soon as the output accepts lines again.
 func (l *Lines) OnDropped(f func(lines int)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 )
 
 // NewLogger makes the process' logger. It writes JSON, one object on each line, or text for people. Both formats quote text from clients,
-// so this text cannot break lines or control a terminal. If the context has a recorded span, the line has its trace_id and span_id.
+// so this text cannot break lines or control a terminal. If the context has a recorded span, the line contains that span's trace_id and
+// span_id.
 func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: level}
 	switch format {
@@ -27,8 +28,8 @@ func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, erro
 // traceHandler adds the ids of the context's span to a line, at the top level, outside all groups.
 type traceHandler struct {
 	slog.Handler
-	// outer is the handler before the first WithGroup. inner repeats the later WithGroup and WithAttrs calls on another handler. Both are nil
-	// if there is no group.
+	// outer is the handler before the first WithGroup. inner applies this WithGroup and all later WithGroup and WithAttrs calls to another
+	// handler. Both are nil if there is no group.
 	outer slog.Handler
 	inner func(slog.Handler) slog.Handler
 }

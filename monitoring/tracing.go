@@ -31,15 +31,15 @@ import (
 // variables.
 type Tracing struct {
 	Protocol string // "http/protobuf" or "grpc"
-	// Role and Version describe the process in each trace.
+	// Role and Version become resource attributes of the traces.
 	Role, Version string
 	Log           *slog.Logger          // nil: nothing is logged
 	Registry      prometheus.Registerer // registry of the span counters; nil: spans are not counted
 }
 
 // NewTracing returns the tracer provider and a shutdown function. Shutdown sends the buffered spans, until its context ends. Spans are sent
-// in the background from a buffer. When the buffer is full, spans are dropped. So a collector that is down or hangs loses spans, but it
-// never delays the process.
+// in the background from a buffer. When the buffer is full, spans are dropped. So if the collector is down or hangs, spans are lost, but
+// the process is never delayed.
 func NewTracing(ctx context.Context, cfg Tracing) (trace.TracerProvider, func(context.Context) error, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -86,7 +86,7 @@ func newExporter(ctx context.Context, protocol string) (sdktrace.SpanExporter, e
 var errRedirect = errors.New("the collector returns a redirect, which is not followed: set the collector's final address")
 
 // proxyForCollector is the Proxy function of the exporter. It ignores the environment's proxy: spans and their headers are only for the
-// collector. net/http also calls it before it follows a redirect. Then proxyForCollector returns an error.
+// collector. Before net/http follows a redirect, it calls proxyForCollector again, which then returns an error.
 func proxyForCollector(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, errRedirect

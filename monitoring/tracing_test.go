@@ -170,7 +170,6 @@ func TestOtelLogContainsNoSecrets(t *testing.T) {
 	require.Empty(t, line())
 }
 
-// Spans and headers that are for the collector are not sent to another host.
 func TestRedirectsOfACollectorAreNotFollowed(t *testing.T) {
 	var followed atomic.Bool
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Store(true) }))
