@@ -44,5 +44,5 @@ WITH gone AS (
 {{forgetGone}}
 
 -- fragment: forgetGone
--- Ends a statement: makes all processes drop the keys of the CTE `gone` from their caches.
+-- The last part of a statement. It makes all processes drop the keys of the CTE `gone` from their caches.
 SELECT pg_notify('{{revocationChannel}}', key_id) FROM gone

@@ -66,8 +66,8 @@ var eraseSteps = []eraseStep{
 	{"finish", false, (*erasing).finish},
 }
 
-// resetSteps are the steps of a reset of a client's test bed. New rows may still appear during a reset, so no step waits for older
-// transactions. Sessions and their recorded exchanges stay.
+// resetSteps are the steps of a reset of a client's test bed. A reset does not refuse new rows, so waiting for older transactions would be
+// useless. Sessions and their recorded exchanges stay.
 var resetSteps = append(slices.DeleteFunc(slices.Clone(eraseSteps), func(s eraseStep) bool { return !s.inReset }),
 	eraseStep{"idempotency_keys", true, limited("idempotency_keys", statement("forgetAnswers"))})
 
@@ -186,8 +186,8 @@ func (e *erasing) waitingDeliveries(ctx context.Context) (bool, error) {
 	return n == 0, err
 }
 
-// jobs removes jobs with all their data. In the same transaction it counts what remains, because the data could not be found by client
-// later. It locks the jobs, so that no other statement adds data to them meanwhile.
+// jobs removes jobs with all their data. In the same transaction it counts the jobs' data that is left, because later this data could not
+// be found by client. It locks the jobs, so that no other statement adds data to them meanwhile.
 func (e *erasing) jobs(ctx context.Context) (bool, error) {
 	found, err := pg.RowsIn(ctx, e.tx, pgx.RowToStructByPos[erasedJob], statement("chooseErasedJobs"),
 		pg.UUID(e.Erasure.ClientID), eraseJobLimit)

@@ -66,8 +66,8 @@ SELECT job_id, finished_at IS NULL, attempt, dispatch FROM jobs WHERE client_id 
 SELECT EXISTS (SELECT FROM jobs WHERE client_id = @client)
 
 -- fragment: removeDeliveries
--- Ends a statement: removes the deliveries of the CTE `old` and their attempts. Returns the ids of all removed deliveries, the ids of
--- undelivered ones (for their tasks in Redis), and the number of removed attempts.
+-- The last part of a statement. It removes the deliveries of the CTE `old` and their attempts. Returns the ids of all removed deliveries,
+-- the ids of undelivered ones (for their tasks in Redis), and the number of removed attempts.
 no_attempts AS (
   DELETE FROM delivery_attempts WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old)) RETURNING 1
 ), no_deliveries AS (
@@ -275,7 +275,7 @@ DELETE FROM events WHERE ((job_id, seq) IN (SELECT job_id, seq FROM events WHERE
 
 -- name: eraseAnswers
 -- Removes idempotency keys using the primary key: the client's keys, and the key of the request that created the client (that key belongs
--- to no client). Skips rows that another transaction has locked. If some remain at the end, the erasure starts again.
+-- to no client). Skips rows that another transaction has locked. If rows are left after the last step, the erasure starts again.
 -- Parameters: @client, @limit
 WITH own AS MATERIALIZED (
   SELECT ctid AS place FROM idempotency_keys WHERE client_id = @client ORDER BY client_id, endpoint, key

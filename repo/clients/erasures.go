@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// maxOpenErasures is how many open erasures one round of the leader reads. Newer erasures wait for a later round.
+// maxOpenErasures is the maximum number of open erasures that the leader reads at a time. It reads newer ones later.
 const maxOpenErasures = 100
 
 var scanErasure = pgx.RowToAddrOfStructByName[job.Erasure]
@@ -134,8 +134,8 @@ type erasing struct {
 	tx pgx.Tx
 }
 
-// advance does a part of the current step of an erasure. `last` reports whether the last step is done; then the first step is next. If the
-// step is unknown here (written by a newer ForgeRun), the erasure starts again. Every step may be repeated.
+// advance does a part of the current step of an erasure. `last` is true if the last step is done. The next step is then the first one
+// again. If the step is unknown here (written by a newer ForgeRun), the erasure starts again. Every step may be repeated.
 func (e *erasing) advance(ctx context.Context, steps []eraseStep) (last bool, err error) {
 	n := max(0, slices.IndexFunc(steps, func(s eraseStep) bool { return s.name == e.Erasure.Step }))
 	before, removed := e.Erasure.Position, maps.Clone(e.Erasure.Removed)

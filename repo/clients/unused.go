@@ -59,8 +59,8 @@ func (s *Store) CleanUnused(ctx context.Context, limit int) (more bool, err erro
 }
 
 // removeUnused removes clients and their keys, and makes all processes forget the keys. It locks the clients first, as every change of keys
-// does, so no key is added meanwhile. Then it locks the keys, and skips a client with a key that was used since findUnused. A concurrent
-// UseKey waits for the lock of its key. When UseKey gets the lock, the key is gone, or its client stays.
+// does, so no key is added meanwhile. Then it locks the keys. It skips a client if one of its keys was used after findUnused read it. A
+// concurrent UseKey waits for the lock of its key. When UseKey gets the lock, the key is gone, or its client stays.
 func removeUnused(ctx context.Context, tx pgx.Tx, found []pgtype.UUID, keep time.Duration) error {
 	clients, err := pg.RowsIn(ctx, tx, pg.RowToID, statement("lockUnused"), found)
 	if err != nil {

@@ -1,7 +1,8 @@
 -- name: findUnused
--- Walks clients by primary key, and returns whether each is unused: it is older than @keep, and has no used or young key, no job and no
--- webhook. A client without keys must also be younger than @keys_kept, because an older client may have used keys that were removed since.
--- Reads api_keys, jobs and webhooks by their indexes on the client. Locks nothing.
+-- Walks clients by primary key, and returns whether each is unused. An unused client is older than @keep, and has no jobs and no webhooks.
+-- Its keys were never used and are older than @keep. A client without keys counts as unused only if it is younger than @keys_kept. An
+-- older client may have had keys that were used and then removed. Reads api_keys, jobs and webhooks by their indexes on the client. Locks
+-- nothing.
 -- Parameters: @after, @look, @keep, @keys_kept
 WITH looked AS MATERIALIZED (SELECT client_id, created_at FROM clients
   WHERE client_id > coalesce(@after::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY client_id LIMIT @look)
@@ -19,8 +20,8 @@ FROM looked l ORDER BY client_id
 SELECT client_id FROM clients WHERE client_id = ANY (@ids::uuid[]) ORDER BY client_id FOR UPDATE SKIP LOCKED
 
 -- name: lockUnusedKeys
--- Locks the keys of clients, found by the index api_keys_client, in order of their ids. Returns the client of each key that is young or was
--- used.
+-- Locks the keys of clients, found by the index api_keys_client, in order of their ids. Returns the clients that have a used key or a key
+-- younger than @keep.
 -- Parameters: @ids, @keep
 WITH locked AS MATERIALIZED (
   SELECT client_id, used_at, created_at FROM api_keys WHERE client_id = ANY (@ids::uuid[]) ORDER BY key_id FOR UPDATE

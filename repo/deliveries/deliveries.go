@@ -135,8 +135,8 @@ const (
 	// maxReplayed is how many events, with or without a job, one call of ReplayEvents may read.
 	maxReplayed = 5000
 
-	// The stream is not sorted by time. An event may be up to replaySlack older than the one before it, because no transaction that writes
-	// events takes longer.
+	// The stream is not sorted by time. An event may be up to replaySlack older than the event before it. No transaction that writes events
+	// takes longer than that.
 	replaySlack = time.Minute
 )
 

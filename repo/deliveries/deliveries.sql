@@ -92,8 +92,8 @@ SELECT max(old)::text::xid8 FROM search
 --
 -- The returned position stays before the snapshot's xmin: pending transactions may still write events with a tx from the xmin on. Existing
 -- events from the xmin on are queued, too, and the next call reads them again. The result says that there are more events if unread events
--- have a tx below the xmin. Unread events from the xmin on count as more only if this call queued deliveries. Without this rule, a caller
--- that repeats the call would loop as long as a transaction is pending.
+-- have a tx below the xmin. Unread events from the xmin on count only if this call queued deliveries. Without this rule, a caller that
+-- repeats the call would loop as long as a transaction is pending.
 -- Parameters: @client, @webhook, @since, @limit, @after_tx, @after_id, @after_seq, @looked
 WITH target AS MATERIALIZED (
   SELECT webhook_id, events FROM webhooks WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL

@@ -125,8 +125,8 @@ func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Posit
 	return feed, s.requireReader(ctx, feed.Events)
 }
 
-// requireReader returns an error if the API key of the context ended before the events were read. The check runs after the read. So it sees
-// every revocation that was committed before these events.
+// requireReader returns an error if the API key of the context was revoked or has expired. The check runs after the read. So it sees every
+// revocation that was committed before these events.
 func (s *Store) requireReader(ctx context.Context, events []job.Occurrence) error {
 	key := job.KeyOf(ctx)
 	if key == "" || len(events) == 0 {
@@ -135,7 +135,7 @@ func (s *Store) requireReader(ctx context.Context, events []job.Occurrence) erro
 	return s.db.RequireKey(ctx, key)
 }
 
-// endedBatches reads completed batches without items and job counts. A later read gives the same result.
+// endedBatches reads completed batches, but not their items and job counts. A later read gives the same result.
 func (s *Store) endedBatches(ctx context.Context, ids []job.ID) (map[job.ID]*job.Batch, error) {
 	if ids = slices.DeleteFunc(ids, job.ID.IsZero); len(ids) == 0 {
 		return nil, nil
@@ -144,14 +144,14 @@ func (s *Store) endedBatches(ctx context.Context, ids []job.ID) (map[job.ID]*job
 	return pg.ByID(found, func(b *job.Batch) job.ID { return b.ID }), err
 }
 
-// FeedEnd returns the position after all events that ClientEvents shows now. All new events come after it.
+// FeedEnd returns the position after all events that ClientEvents can return now. All new events come after it.
 func (s *Store) FeedEnd(ctx context.Context) (job.Position, error) {
 	tx, err := pg.QueryValue[uint64](ctx, s.db, `SELECT pg_snapshot_xmin(pg_current_snapshot())`)
 	return job.Position{Tx: tx}, err
 }
 
-// LatestPositions returns the position of each client's latest committed event, even if ClientEvents does not show it yet. It skips clients
-// without events.
+// LatestPositions returns the position of each client's latest committed event. ClientEvents may still hold this event back. Clients
+// without events are skipped.
 func (s *Store) LatestPositions(ctx context.Context, clients []job.ID) (map[job.ID]job.Position, error) {
 	return pg.QueryByID(ctx, s.db, func(p *job.Position) []any { return []any{&p.Tx, &p.ID, &p.Seq} },
 		statement("latestPositions"), pg.Column(clients, pg.UUID))

@@ -6,8 +6,8 @@ SELECT {{batchColumns}}, NULL::jsonb, jsonb_array_length(items), NULL::jsonb
 FROM batches WHERE batch_id = ANY (@ids::uuid[]) AND completed_at IS NOT NULL
 
 -- fragment: endedBy
--- Joins the report of the attempt that an event e ended. It is the report of the event's own attempt, even if the job was retried since.
--- LIMIT 1 makes the planner find the report by primary key.
+-- Joins the report of the attempt, if the event `e` is the end of an attempt. A later retry of the job does not change which report is
+-- joined. LIMIT 1 makes the planner find the report by primary key.
 LEFT JOIN LATERAL (
   SELECT * FROM reports WHERE job_id = e.job_id AND attempt = e.attempt AND e.next_state IN ('SUCCEEDED', 'FAILED', 'CANCELED') LIMIT 1
 ) r ON true
@@ -39,8 +39,8 @@ SELECT job_id, event_seq FROM jobs WHERE job_id = ANY (@ids::uuid[])
 -- Reads at most @limit + 1 events after the position from each of the indexes events_client and client_events_client. Joins the other
 -- tables only to the chosen events. Without events it returns one row.
 --
--- Also reports whether it holds back events, because older transactions may be pending. It searches for these events from the snapshot's
--- xmin on. A search from the position would read all later events for each page.
+-- Also reports whether events are held back because older transactions may still be pending. It searches for such events from the
+-- snapshot's xmin on. A search from the position would read all later events for each page.
 --
 -- The size of the page is added up event by event, so that events after its end are not decompressed. For an event of a batch, the batch
 -- document counts, too.

@@ -67,8 +67,8 @@ type claimRequest struct {
 	hold time.Duration
 }
 
-// ClaimDelivery claims a due delivery for the given time and returns it with all the data to send it. If the delivery is not due yet or
-// locked, ClaimDelivery returns nil and how long to wait before the next try. It returns nil and no wait if the delivery is settled, being
+// ClaimDelivery claims a due delivery for the given time and returns it with all the data to send it. If the delivery is locked or not yet
+// due, ClaimDelivery returns nil and how long to wait before the next try. It returns nil and no wait if the delivery is settled, being
 // sent or removed, or if its webhook is disabled or deleted.
 func (s *Store) ClaimDelivery(ctx context.Context, id job.ID, hold time.Duration) (*job.ClaimedDelivery, time.Duration, error) {
 	c, err := s.claims.Do(ctx, claimRequest{id, hold})
@@ -82,7 +82,7 @@ func (s *Store) claimDeliveries(ctx context.Context, db pg.Conn, all []claimRequ
 	if err != nil {
 		return nil, err
 	}
-	// If the batches cannot be read, their deliveries stay claimed. They are due again when the claim ends.
+	// If the batches cannot be read, their deliveries stay claimed. The deliveries are due again when the claim ends.
 	batches, err := s.endedBatches(ctx, pg.Column(rows, func(c claimed) job.ID { return c.batch }))
 	answers := make([]pg.Answer[claim], len(all))
 	for _, c := range rows {

@@ -3,8 +3,8 @@
 NOT EXISTS (SELECT FROM webhooks w WHERE w.webhook_id = endpoint_id AND (w.deleted_at IS NOT NULL OR w.disabled_at IS NOT NULL) OFFSET 0)
 
 -- fragment: walkEndpoints
--- Begins a statement: walks the next @looked endpoints in the index deliveries_waiting, after (@after_client, @after_endpoint). The first
--- index entry of an endpoint is its earliest delivery.
+-- The first part of a statement. It reads the next @looked endpoints in the index deliveries_waiting, after (@after_client,
+-- @after_endpoint). The first index entry of an endpoint is its earliest delivery.
 WITH RECURSIVE walk AS (
   SELECT @after_client::uuid AS client_id, @after_endpoint::uuid AS endpoint_id, NULL::timestamptz AS next_attempt_at, 0 AS n
   UNION ALL
@@ -181,7 +181,7 @@ WHERE n > 0 AND (delivery_id IS NOT NULL OR n = @looked) LIMIT @limit
 
 -- name: failOrphans
 -- Ends waiting deliveries of disabled or deleted webhooks. A tried delivery keeps its error. Finds the deliveries by the index
--- deliveries_waiting. Skips locked rows. A request that enables the webhook, or redelivers, may hold the lock; it takes precedence.
+-- deliveries_waiting. Skips locked rows, because a request that enables the webhook or redelivers takes precedence.
 -- Parameters: @after_client, @after_endpoint, @looked, @limit
 {{walkEndpoints}}, orphans AS MATERIALIZED (
   SELECT d.delivery_id FROM walk CROSS JOIN LATERAL (

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// DisableFailures is how many failures in a row disable a webhook, if they have also lasted for WebhookLimits.DisableAfter.
+// DisableFailures is the default of WebhookLimits.DisableFailures.
 const DisableFailures = 20
 
 // WebhookLimits determine when a failing webhook is disabled. Both limits must be reached. The zero value means 20 failures and 10 minutes.
@@ -66,9 +66,9 @@ func (s secretScanner) valid(now time.Time) []job.SealedSecret {
 	return secrets
 }
 
-// InsertWebhook stores an enabled webhook with its current secret. If ProvenAt is set, the webhook is proven now. Inserts of one
-// client wait for each other here: a wait in the database would hold a connection. InsertWebhook returns after the commit, except inside
-// jobs.Store.Once, which commits later.
+// InsertWebhook stores an enabled webhook with its current secret. If w.ProvenAt is set, the webhook is stored as proven at the current
+// time. Inserts of one client wait for each other in this process. A wait in the database would hold a connection. InsertWebhook returns
+// after the commit. Exception: a call inside jobs.Store.Once returns before Once commits.
 func (s *Store) InsertWebhook(ctx context.Context, w job.Webhook) (added job.Webhook, err error) {
 	_, unlock, err := s.newHooks.Lock(ctx, w.ClientID)
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *Store) DeleteWebhook(ctx context.Context, client, id job.ID) error {
 	return err
 }
 
-// RotateWebhookSecret replaces a webhook's secret. Previous secrets stay valid until their overlap ends, at most three of them. So a client
+// RotateWebhookSecret replaces a webhook's secret. At most three previous secrets stay valid, each until its overlap ends. So a client
 // that got no response can rotate again: the secret that its receivers use stays valid.
 func (s *Store) RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte, overlap time.Duration) (*job.Webhook, error) {
 	return s.oneWebhook(ctx, statement("rotateSecret"), pg.UUID(id), pg.UUID(client), sealed, overlap)
@@ -147,8 +147,8 @@ func (s *Store) SigningKeys(ctx context.Context) ([]job.SigningKey, error) {
 	return pg.Query(ctx, s.db, pgx.RowToStructByPos[job.SigningKey], statement("signingKeys"))
 }
 
-// AddSigningKey publishes a key. The first key signs at once. A later key signs after the delay, so that receivers can fetch it before.
-// The other keys stay published for the overlap after they stop signing. All times are Postgres' times.
+// AddSigningKey publishes a key. The first key signs at once. A later key signs after `delay`, so that receivers have time to fetch it.
+// After the other keys stop signing, they stay published for the time `overlap`. All times are Postgres' times.
 //
 // With `onlyFirst`, it adds k only if there is no key yet, and does nothing else. Without `onlyFirst`, if k is already the current key, the
 // call only retires the other keys.
