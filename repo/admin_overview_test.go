@@ -255,7 +255,6 @@ func TestAdminListsReadBoundedRows(t *testing.T) {
 	require.Equal(t, admin.Count{Count: 21001}, must(f.store.Admin().Count(f.ctx(), admin.JobQuery{}))(t))
 }
 
-// The detail of a job contains its stored data under the field names of the API.
 func TestAdminJob(t *testing.T) {
 	f := setup(t)
 	hook := f.subscribe("*")

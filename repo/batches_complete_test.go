@@ -122,7 +122,6 @@ func TestReadyBatchesAreFoundSliceBySlice(t *testing.T) {
 	}
 }
 
-// A search that finds no ready batch locks nothing.
 func TestCompletionReadsBeforeItLocks(t *testing.T) {
 	f := setup(t)
 	open, ready := f.insertBatch(f.batch(1)), f.insertBatch(f.batch(0, refusing(1)))

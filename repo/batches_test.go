@@ -209,7 +209,7 @@ func TestWaitingBatchesDoNotStarveOthers(t *testing.T) {
 				calls = append(calls, begin(func() error { return errOf(f.store.InsertBatch(f.ctx(), f.batch(2, test.opts...))) }))
 			}
 			f.awaitBlocked(test.blocked)
-			for range 20 { // the other batches wait without a connection, so submissions succeed
+			for range 20 { // the other waiting batches hold no connection, so submissions succeed
 				must(f.store.InsertJob(within(t, testkit.Patience/6), f.submission()))(t)
 				require.LessOrEqual(t, int(f.store.Pool().Stat().AcquiredConns()), test.blocked+pg.Flushers)
 			}

@@ -91,7 +91,7 @@ func TestLeasesOfAClockThatWasAheadEnd(t *testing.T) {
 	require.True(t, one[bool](f, `SELECT expires_at BETWEEN now() AND now() + interval '30 s' FROM workers`))
 	require.True(t, one[bool](f, `SELECT claimed_until <= now() + interval '6 min' FROM deliveries`))
 
-	for range 2 { // the second call gets the lease, because the first lease ends implausibly late
+	for range 2 { // the second call gets the lease: the first one ends too far in the future, so it counts as free
 		require.True(t, must(f.store.Lead(f.ctx(), newID(), 5*time.Second, 0))(t))
 		f.exec(`UPDATE maintenance_state SET leader_expires_at = leader_expires_at + interval '1 h'`)
 	}
@@ -128,7 +128,7 @@ func TestClockOfSessions(t *testing.T) {
 
 	day := time.Now().Add(24 * time.Hour)
 	near(day, time.Time(move(t, s, advance(24*time.Hour)).Now))
-	for range 3 { // on every connection
+	for range 3 {
 		now, precise = shown(t, other.Pool())
 		near(day, now)
 		near(day, precise)
@@ -153,7 +153,7 @@ func TestClockOfSessions(t *testing.T) {
 	require.InDelta(t, 3600, move(t, s, setFrozen(false)).Rate, 0)
 }
 
-// The clock does not go back, except after a move that was committed too late. One more move then corrects the clock
+// The clock goes back only after a slowdown that was committed too late. `follow` then corrects the clock by one more move
 // (TestLateMoveOfTheClock).
 func TestClockNeverGoesBackwards(t *testing.T) {
 	f := setup(t)
@@ -194,7 +194,7 @@ func TestClockNeverGoesBackwards(t *testing.T) {
 	require.Greater(t, time.Duration(state.Offset), 9*365*24*time.Hour)
 }
 
-// A move that slows the clock down does not make the clock go backwards, even if a delayed process commits the move late.
+// If a process commits a slowdown too late, `follow` moves the clock forward to the time that statements may have read.
 func TestLateMoveOfTheClock(t *testing.T) {
 	f := setup(t)
 	s := repotest.OpenURL(t, f.url, asTestbed)
@@ -204,7 +204,7 @@ func TestLateMoveOfTheClock(t *testing.T) {
 		c.Frozen = true
 		return c, err
 	}))(t)
-	var read time.Time // what the clock shows at the rate before the late move
+	var read time.Time // a time that a statement may have read before the late move was committed
 	require.NoError(t, f.db.QueryRow(t.Context(), `SELECT service_at + (clock_timestamp() - real_at) * rate FROM testbed_clock
 		ORDER BY number LIMIT 1`).Scan(&read))
 	state := must(follow(t.Context()))(t)

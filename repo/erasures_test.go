@@ -15,9 +15,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// ofNoClient lists the tables that an erasure does not touch: they have no data of clients, or data that is kept
+// untouchedTables lists the tables that an erasure does not touch. Their data belongs to no client, or is kept
 // (docs/reference/operator-api.md).
-var ofNoClient = []string{"audit", "ended_sessions", "erasures", "goose_db_version", "history", "maintenance_state", "pauses",
+var untouchedTables = []string{"audit", "ended_sessions", "erasures", "goose_db_version", "history", "maintenance_state", "pauses",
 	"signing_keys", "testbed_clock", "workers", "headroom", "headroom_leases"}
 
 func (f *fixture) fill(client job.ID, jobs string) {
@@ -66,7 +66,7 @@ func TestErasuresKnowEveryTable(t *testing.T) {
 	f := setup(t)
 	rows := must(f.db.Query(f.ctx(), `SELECT table_name FROM information_schema.tables
 		WHERE table_schema = 'public' AND table_type = 'BASE TABLE'`))(t)
-	require.ElementsMatch(t, must(pgx.CollectRows(rows, pgx.RowTo[string]))(t), slices.Concat(job.ErasedTables, ofNoClient))
+	require.ElementsMatch(t, must(pgx.CollectRows(rows, pgx.RowTo[string]))(t), slices.Concat(job.ErasedTables, untouchedTables))
 	rows = must(f.db.Query(f.ctx(), `SELECT DISTINCT table_name FROM information_schema.columns WHERE table_schema = 'public'
 		AND column_name IN ('client_id', 'job_id', 'batch_id', 'webhook_id', 'delivery_id', 'bulk_id', 'event_id', 'key_id', 'resource_id')`))(t)
 	naming := must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
@@ -93,7 +93,7 @@ func TestEraseAClientAndNothingElse(t *testing.T) {
 
 	e = f.eraseAll(e.ID)
 	after := f.contents()
-	before["bulk_operations"] = slices.Clone(after["bulk_operations"]) // changed: it counts the erased item as skipped
+	before["bulk_operations"] = slices.Clone(after["bulk_operations"]) // changed: the operation counts the erased item as skipped
 	require.Equal(t, before, after)
 	require.Equal(t, 1, one[int](f, `SELECT skipped FROM bulk_operations WHERE operator = 'ann'`))
 	require.Equal(t, 2, one[int](f, `SELECT count(*)::int FROM bulk_operations`))

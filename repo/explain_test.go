@@ -84,7 +84,7 @@ type plan struct {
 	Index    string   `json:"Index Name"`
 	Cond     string   `json:"Index Cond"`
 	SortKey  []string `json:"Sort Key"`
-	Rows     float64  `json:"Actual Rows"` // with ANALYZE only
+	Rows     float64  `json:"Actual Rows"` // set only by EXPLAIN ANALYZE
 	Plans    []plan
 }
 
@@ -135,10 +135,9 @@ func connection(t *testing.T, pool *pgxpool.Pool) *pgxpool.Conn {
 	return conn
 }
 
-// TestPlans checks the plans of all statements on a database with the rows of some days.
 func TestPlans(t *testing.T) {
 	f := setup(t)
-	// Sessions keep generic plans. A plan that was made while the tables were empty is used until they are analyzed.
+	// Sessions keep generic plans. A plan made while the tables are empty stays in use until the tables are analyzed.
 	t.Run("empty tables", func(t *testing.T) { requireIndexes(t, f) })
 	f.script(named.Replace(read("seed.sql")))
 	t.Run("after some days", func(t *testing.T) { requireIndexes(t, f) })
@@ -220,7 +219,8 @@ func requireCountsInIndexes(t *testing.T, f *fixture) {
 	}
 }
 
-// Each run of the migrations searches for events with a tx ahead of the server, on a connection without the store's settings.
+// Each run of the migrations searches for events that have a tx that this server has not assigned yet. It uses a connection without the
+// store's settings.
 func requireFutureTxByIndex(t *testing.T, f *fixture) {
 	searched := map[string]int{}
 	parsePlan(t, one[string](f, `EXPLAIN (FORMAT JSON) `+repo.Statements["anyFutureTx"])).walk(func(node plan) {
@@ -236,7 +236,7 @@ func requireOwnPart(t *testing.T, f *fixture) {
 	ids := one[[]string](f, `SELECT array_agg(overlay('`+nobody+`'
 		PLACING left(uuid7($1::timestamptz + i * interval '10 s')::text, 13) FROM 1 FOR 13)) FROM generate_series(0, 1) i`, at)
 	args := fmt.Sprintf(`'%s', '%s', 200000`, at.Format(time.RFC3339Nano), strings.Join(ids, `', '`))
-	// In ten seconds, seed.sql submits ten jobs and ends at most one.
+	// For ten seconds of history, seed.sql has ten submitted jobs and at most one ended job.
 	require.Less(t, f.reads("jobs", repo.Statements["writeHistory"], args), 100)
 }
 

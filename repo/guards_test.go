@@ -80,7 +80,7 @@ func TestForeignThingsAreUnknown(t *testing.T) {
 		}
 		for _, stranger := range []job.ID{newID(), {}} {
 			if stranger.IsZero() && strings.Contains(name, "schedule") {
-				continue // for these, the zero client means an operator
+				continue // for schedule requests, the zero client means an operator
 			}
 			costThere, errThere := cost(stranger, there)
 			costNever, errNever := cost(stranger, resources{newID(), newID(), newID(), newID(), newID()})

@@ -107,7 +107,7 @@ func (f *fixture) expireWorker(id job.ID) {
 
 func (f *fixture) exec(sql string, args ...any) { must(f.db.Exec(f.ctx(), sql, args...))(f.t) }
 
-// script runs statements, each in its own transaction, because the feeds of all tests wait for the oldest transaction on the server.
+// script runs each statement in its own transaction. A long transaction would hold up the feeds of all tests on the server.
 func (f *fixture) script(sql string) {
 	conn := must(f.db.Acquire(f.ctx()))(f.t)
 	defer conn.Release()
@@ -166,7 +166,6 @@ func ofClient(id job.ID) func(*job.Submission) {
 	return func(s *job.Submission) { s.Job.ClientID = id }
 }
 
-// claim claims attempt n of a job for the fixture's worker and starts it.
 func (f *fixture) claim(id job.ID, n int) job.ClaimID { return f.start(f.assigned(id, n)) }
 
 func (f *fixture) assigned(id job.ID, n int) job.ClaimID {
@@ -266,7 +265,8 @@ func (f *fixture) storageErrors() int {
 	return int(sum)
 }
 
-// metric returns the count and sum of a histogram, or 0 and the value of a counter. An empty operation means all operations.
+// metric returns the count and the sum of a histogram. For a counter, it returns 0 and the counter's value. An empty operation means all
+// operations.
 func (f *fixture) metric(name, operation string) (n int, sum float64) {
 	for _, family := range must(f.registry.Gather())(f.t) {
 		if family.GetName() != name {

@@ -30,7 +30,6 @@ func (f *fixture) writeHistory(at time.Time) historyRow {
 	return f.recorded(10, at)
 }
 
-// ago subtracts `by` from Postgres' time, and rounds down to a bucket of the given width.
 func (f *fixture) ago(by, width time.Duration) time.Time {
 	return one[time.Time](f, `SELECT date_bin($2::interval, now() - $1::interval, 'epoch')`, by, width)
 }
@@ -91,7 +90,7 @@ func TestHistoryKeepsDeletedJobs(t *testing.T) {
 	require.Equal(t, 1, f.count("tombstones WHERE finished_at IS NULL"), "the history no longer needs the job")
 }
 
-// A bucket counts each job once, even if two leaders write it at the same time or one writes it again.
+// A bucket counts each job once, even if two leaders write it at the same time, or a leader writes it twice.
 func TestHistoryIsNotDoubled(t *testing.T) {
 	f := setup(t)
 	stores := f.twoStores()

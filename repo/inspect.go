@@ -137,7 +137,7 @@ func (i *Inspection) readServer(ctx context.Context, tx pgx.Tx) error {
 		Scan(&i.Settings)
 }
 
-// clockTries is how often Inspect reads the clock. Inspect uses the fastest reading, because it is the most accurate.
+// clockTries is the number of times that Inspect reads the clock. Inspect uses the fastest reading, because it is the most accurate.
 const clockTries = 3
 
 func (i *Inspection) readClock(ctx context.Context, tx pgx.Tx) error {

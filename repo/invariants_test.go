@@ -27,7 +27,7 @@ type chaos struct {
 	mu      sync.Mutex
 	jobs    []job.ID
 	batches []job.ID
-	hooks   []job.ID // webhooks to send to and to change
+	hooks   []job.ID
 	leases  []job.ClaimID
 	claimed map[job.ClaimID]job.ID // workers by claim
 	sent    map[any]bool           // claimed deliveries with their fences
@@ -260,7 +260,7 @@ func TestInvariantsHoldUnderRandomConcurrentOperations(t *testing.T) {
 		}
 	}
 	f.completeBatches()
-	f.exec(`UPDATE jobs SET finished_at = finished_at + interval '31 days' WHERE finished_at < created_at`) // undoes a step of maintain
+	f.exec(`UPDATE jobs SET finished_at = finished_at + interval '31 days' WHERE finished_at < created_at`) // undoes the UPDATE in maintain
 	require.Equal(t, len(c.batches), f.count(`batches WHERE succeeded + failed + canceled = $1`, chaosBatch))
 	f.checkInvariants()
 	require.Zero(t, f.count(`events e FULL JOIN (SELECT * FROM deliveries WHERE webhook_id = $1) d USING (event_id)
