@@ -25,9 +25,9 @@ func scanBulk(row pgx.CollectableRow) (*job.Bulk, error) {
 
 var scanBulkItem = pgx.RowToStructByNameLax[job.BulkItem]
 
-// InsertBulk stores a bulk operation and returns it with its time of creation. It returns after the commit. Inside Store.Once, the
-// surrounding transaction commits later. If the owner has too many open operations, it returns a conflict. If all clients together have too
-// many, it returns job.CodeRateLimited.
+// InsertBulk stores a bulk operation and returns it with its time of creation. It returns after the commit. Exception: a call inside
+// Store.Once returns before Once commits. If the owner has too many open operations, it returns a conflict. If all clients together have
+// too many, it returns job.CodeRateLimited.
 func (s *Store) InsertBulk(ctx context.Context, b job.Bulk) (added *job.Bulk, err error) {
 	err = s.db.InTx(ctx, "bulk", func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, statement("lockBulk")); err != nil {
@@ -102,8 +102,8 @@ func (s *Store) AbortBulk(ctx context.Context, client, id job.ID) (b *job.Bulk, 
 	return b, false, err
 }
 
-// CountBulk counts the matching jobs among the next `look` jobs that an operation would read. It starts below the job id `before`, or with
-// the newest job if `before` is zero.
+// CountBulk counts the matching jobs among the next `look` jobs that an operation would read. It begins with the newest job that has an id
+// below `before`, or with the newest job of all if `before` is zero.
 func (s *Store) CountBulk(ctx context.Context, client job.ID, f job.BulkFilter, before job.ID, look int) (job.BulkLook, error) {
 	args := append(bulkArgs(client, f, before, time.Now().Add(pg.IDSkew)), look, job.BulkSample)
 	count, _ := bulkAlong(client, f)
@@ -132,7 +132,7 @@ func bulkAlong(client job.ID, f job.BulkFilter) (count, gather string) {
 	return statement("countBulkOfAll"), statement("gatherBulkOfAll")
 }
 
-// bulkArgs returns the arguments of bulkLooked, for jobs created until `until`. The zero client id means all clients.
+// bulkArgs returns the arguments of bulkLooked. Jobs created after `until` do not match. The zero client id means all clients.
 func bulkArgs(client job.ID, f job.BulkFilter, before job.ID, until time.Time) []any {
 	after, earlier := (*time.Time)(f.CreatedAfter), (*time.Time)(f.CreatedBefore)
 	bound := until.Add(time.Microsecond)
@@ -233,9 +233,9 @@ func (s *Store) FinishBulk(ctx context.Context, id job.ID) (*job.Bulk, bool, err
 	return pg.First(pg.QueryAs(ctx, s.db, "bulk", scanBulk, statement("finishBulk"), pg.UUID(id)))
 }
 
-// RetryItems queues the next attempts of jobs and returns the results in order. Changed is false for a job that is no longer FAILED at the
-// item's attempt. If `override` is set, it ignores whether the failures are retryable and how many attempts are left. RetryItems runs one
-// statement in the transaction of ctx.
+// RetryItems queues the next attempts of jobs and returns the results in order. If a job is no longer FAILED at the item's attempt,
+// Changed is false in its job.Change. With `override`, RetryItems ignores whether the failures are retryable and how many attempts are
+// left. RetryItems runs one statement in the transaction of ctx.
 func (s *Store) RetryItems(ctx context.Context, retries []job.ItemRetry, override bool) ([]job.Change, error) {
 	answers, err := s.retryJobs(ctx, s.db.Conn(ctx), pg.Column(retries, func(r job.ItemRetry) retryRequest {
 		return retryRequest{client: r.Item.ClientID, id: r.Item.JobID, attempt: r.Item.Attempt, wait: r.Wait, lease: r.Lease, override: override}

@@ -20,8 +20,8 @@ type cancelRequest struct {
 	apiKey     string
 }
 
-// Cancel ends an unfinished job. `before` has only the identity, batch, state, start, definition, callback and trace of the job before the
-// cancel. For a final job, Cancel changes nothing, and `before` is nil.
+// Cancel ends an unfinished job. `before` is the job before the cancel. It has only its identity, batch, state, start time, definition,
+// callback and trace. For a final job, Cancel changes nothing, and `before` is nil.
 func (s *Store) Cancel(ctx context.Context, client, id job.ID) (change job.Change, before *job.Job, err error) {
 	c, err := s.cancels.Do(ctx, cancelRequest{client, id, job.KeyOf(ctx)})
 	return c.Change, c.Before, err
@@ -84,11 +84,12 @@ type retryRequest struct {
 	traceparent string
 	apiKey      string
 	lease       job.ID // headroom lease
-	override    bool   // ignore whether the failure is retryable, and max_attempts
+	override    bool   // ignore max_attempts, and whether the failure is retryable
 }
 
-// Retry queues the attempt after the given failed one, to run after `wait`. If the job is no longer FAILED at that attempt, Retry does not
-// change it. The new attempt belongs to the trace `traceparent`, or to the previous attempt's trace if `traceparent` is "".
+// Retry queues the next attempt after the failed attempt `attempt`. The next attempt becomes due after `wait`. If the job is no longer
+// FAILED at `attempt`, Retry does not change the job. The next attempt belongs to the trace `traceparent`, or to the previous attempt's
+// trace if `traceparent` is "".
 func (s *Store) Retry(ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string) (job.Change, error) {
 	return s.retries.Do(ctx, retryRequest{client, id, attempt, wait, traceparent, job.KeyOf(ctx), job.LeaseOf(ctx), false})
 }

@@ -97,8 +97,8 @@ WITH seen AS MATERIALIZED (
 ), {{removeOld}}
 
 -- fragment: removeOld
--- Ends a statement: removes the jobs of the CTE `old` with all their data, and leaves tombstones. The tombstone of a recent job stores how
--- the job ended, because the history may still count the job. Trigger: jobs_undelivered removes their deliveries.
+-- The last part of a statement. It removes the jobs of the CTE `old` with all their data, and leaves tombstones. The tombstone of a recent
+-- job stores how the job ended, because the history may still count the job. Trigger: jobs_undelivered removes their deliveries.
 no_outcomes AS (
   DELETE FROM outcome_outbox WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 ), no_events AS (

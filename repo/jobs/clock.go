@@ -8,12 +8,12 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// clockInterval is how often a process asks for Postgres' time. For this long after Postgres' clock was set, tasks may be scheduled for
-// wrong times. If a task is scheduled too late, the relay enqueues its job.
+// clockInterval is how often a process asks for Postgres' time. After Postgres' clock was set, tasks may be scheduled for wrong times
+// until the process asks again. If a task is scheduled too late, the relay enqueues its job.
 const clockInterval = time.Second
 
-// Now returns an estimate of Postgres' time. Jobs are due by that time, even if this machine's clock differs. Before the first answer
-// from Postgres, Now returns this machine's time.
+// Now returns an estimate of Postgres' time. Postgres' clock decides when jobs are due, even if this machine's clock differs. Before the
+// first answer from Postgres, Now returns this machine's time.
 func (s *Store) Now() time.Time {
 	if now, known := s.order.clock.now(); known {
 		return s.serviceTime(now)
@@ -21,8 +21,8 @@ func (s *Store) Now() time.Time {
 	return s.serviceTime(time.Now())
 }
 
-// FollowClock keeps Now close to Postgres' clock until ctx ends. It calls `report` with how far that clock is ahead of this machine's.
-// While Postgres is down, Now continues from the last answer.
+// FollowClock keeps Now close to Postgres' clock until ctx ends. It calls `report` with the time by which Postgres' clock is ahead of this
+// machine's clock. While Postgres is down, Now continues from the last answer.
 func (s *Store) FollowClock(ctx context.Context, report func(ahead time.Duration)) {
 	pg.Every(ctx, clockInterval, func() {
 		if _, err := s.ReadClock(ctx); err == nil {
@@ -60,7 +60,8 @@ type serverClock struct {
 	mu    sync.Mutex
 	base  time.Time // time of the first answer, the reference for `offset` and `older`
 	known bool
-	// Lower bounds of Postgres' clock minus this process' clock: `offset` since `rotated`, `older` from the period before.
+	// Lower bounds of the difference between Postgres' clock and this process' clock. `offset` is from answers since `rotated`, `older` from
+	// the period before.
 	offset, older time.Duration
 	rotated       time.Time
 }
@@ -71,7 +72,7 @@ func (c *serverClock) now() (t time.Time, known bool) {
 	if !c.known {
 		return time.Time{}, false
 	}
-	// Not time.Now().Add, because the wall clock may be set.
+	// Not based on time.Now(), because somebody may set the wall clock.
 	return c.base.Add(time.Since(c.base) + max(c.offset, c.older)), true
 }
 

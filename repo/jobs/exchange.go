@@ -14,7 +14,6 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// stepBatcher is the name of the batcher of claims, starts and finishes.
 const stepBatcher = "steps"
 
 var (
@@ -37,7 +36,7 @@ type stepAnswer struct {
 	not      job.NotClaimed // why the job was not claimed
 	started  time.Time
 	finished job.Finished
-	// locked is set if another session has locked the row. Nothing was written then.
+	// `locked` is true if another session has locked the row, so that nothing was written.
 	locked bool
 }
 
@@ -61,15 +60,15 @@ const (
 // resumes one job too many. That job is throttled again.
 const resumeLook = 1000
 
-// createdWait is the wait before the next try to claim a CREATED job that is due but may not run yet. Such a job cannot be throttled or
-// parked, because only QUEUED jobs can.
+// createdWait is how long a worker waits before it tries again to claim a due CREATED job that a limit or a pause stops. Only QUEUED jobs
+// get a due time that never comes (throttled or parked), so the worker must try again.
 const createdWait = time.Second
 
-// errLocked is the error of a step if its row stayed locked: nothing was written.
+// errLocked is the error of a step if its row is locked for longer than the statement timeout. Nothing was written.
 var errLocked = fmt.Errorf("the row is locked by another session: %w", context.DeadlineExceeded)
 
 // step does one step in a flush that it may share with other steps. If another session has locked the row, step retries up to the statement
-// timeout. It waits outside of any transaction, so other callers do not wait with it.
+// timeout. It waits outside of any transaction, so other callers do not have to wait, too.
 func (s *Store) step(ctx context.Context, st step) (stepAnswer, error) {
 	done, err := s.steps.Do(ctx, st)
 	if err != nil || !done.locked {
@@ -181,7 +180,7 @@ func send(ctx context.Context, db pg.Conn, queries []query) error {
 
 // explain sets the answers of steps for which stepJobs returned no row. Either the step was done before and its answer was lost, or its
 // conditions did not hold, or its row was locked. If the conditions hold now, explain reports the row as locked. The step is then tried
-// again. The other steps are already committed, even if explain fails.
+// again. Even if explain fails, the other steps stay committed.
 func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[stepAnswer], left []int) {
 	ids, workers := make([]pgtype.UUID, len(left)), make([]pgtype.UUID, len(left))
 	var claims []claimRequest
@@ -267,7 +266,8 @@ func (g guarded) holds(state job.State, c job.ClaimID) bool {
 	return g.state == state && g.attempt == c.Attempt && g.fence == c.Fence
 }
 
-// started reports whether an earlier start of the claim succeeded and its answer was lost. Only the claim's worker knows the fence.
+// started reports whether an earlier start of the claim succeeded and its answer was lost. Only the claim's worker knows the fence, so the
+// earlier start was its own.
 func (g guarded) started(c job.ClaimID) bool { return g.holds(job.Running, c) && g.startedAt != nil }
 
 func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) stepAnswer {

@@ -4,15 +4,16 @@
 -- the result. Claims take waiting, due jobs that no pause stops. A CREATED job passes through QUEUED. Starts and finishes must have the
 -- current fence. The worker of a claim or a start must be alive.
 --
--- Every transition of jobs has the same form, here and in cancelJobs, retryJobs, releaseJobs, queueDue and emitEvent. input is the batch,
--- as arrays. ready has the rows that meet the conditions, locked in job_id order. stamped adds the time and the tx of the event. The time
--- is taken after the lock and is never before the row's last change. tx is the larger of this transaction's id and the tx of the job's
--- previous event, so that events stay in order. changed updates the jobs. log writes the events, numbered from event_seq on. An item
--- without a row in ready is no error: the caller came too late or too early, or does not own the job.
+-- Every transition of jobs has the same form, here and in cancelJobs, retryJobs, releaseJobs, queueDue and emitEvent. `input` contains the
+-- items, which are passed as arrays. `ready` contains the rows that meet the conditions, locked in job_id order. `stamped` adds the time
+-- and the tx of the event. The time is taken after the lock and is never before the row's last change. `tx` is the larger of this
+-- transaction's id and the tx of the job's previous event, so that events stay in order. `changed` updates the jobs. `log` writes the
+-- events, numbered from event_seq on. An item without a row in `ready` is no error: the caller came too late or too early, or does not own
+-- the job.
 --
 -- testbed_moment is clock_timestamp(). If a test bed's clock may have skipped the due time of a transition, testbed_moment is that due
 -- time: run_at for a claim, updated_at for a start, ended_at for a finish. Only workers of a test bed send ended_at. finished_at is never
--- before ended_at. A worker learns of a slower clock later than Postgres, so ended_at can be ahead of Postgres' time.
+-- before ended_at. A worker learns later than Postgres that the clock was slowed down. So its ended_at can be ahead of Postgres' time.
 --
 -- One statement handles all three steps, because the fixed cost of a statement equals the cost of forty rows. A start changes no column
 -- that an index uses as a key or condition, so its row is updated in place (HOT).
@@ -112,9 +113,10 @@ WITH input AS MATERIALIZED (
 SELECT * FROM changed
 
 -- fragment: withinLimit
--- Accepts all starts and finishes. Accepts claims, of each client's oldest jobs first, until workers hold @most jobs of the client. No
--- claim is accepted while an older job of the client is throttled. The other QUEUED jobs are throttled: their run_at becomes a time that
--- never comes. resumeThrottled makes them due again. A CREATED job above the limit stays as it is until it is QUEUED.
+-- Accepts all starts and finishes. It accepts the claims of each client's oldest jobs, until workers hold @most jobs of the client. No
+-- claim is accepted while an older job of the client is throttled. If the claim of a QUEUED job is not accepted, the job is throttled: its
+-- run_at becomes a time that never comes. resumeThrottled makes throttled jobs due again. A CREATED job above the limit stays as it is
+-- until it is QUEUED.
 --
 -- Counts the held jobs of all clients by the index jobs_held. A search for one client would read all jobs of that client. Looks for older
 -- jobs in jobs_throttled.
@@ -145,8 +147,8 @@ FROM unnest(@ids::uuid[], @attempts::int[], @workers::uuid[]) AS i(id, attempt, 
 WHERE jobs.state IN ('ASSIGNED', 'RUNNING') AND jobs.attempt = i.attempt AND jobs.worker_id IS NOT DISTINCT FROM i.worker
 
 -- name: whyUnchanged
--- Reads the values that the conditions of stepJobs check, to explain steps without a row. @workers are the claiming workers; null means the
--- worker that holds the job. Locks nothing; finds the jobs by primary key. No row: the job does not exist.
+-- Reads the values that the conditions of stepJobs check, to explain steps without a row. @workers are the workers that tried to claim.
+-- With null, the worker that holds the job is checked. Locks nothing; finds the jobs by primary key. No row: the job does not exist.
 -- Parameters: @ids, @workers
 SELECT j.job_id, j.state, j.attempt, j.fence, j.started_at, greatest(j.run_at - clock_timestamp(), interval '0'),
   j.run_at >= {{throttledUntil}},
@@ -157,8 +159,8 @@ SELECT j.job_id, j.state, j.attempt, j.fence, j.started_at, greatest(j.run_at - 
 FROM unnest(@ids::uuid[], @workers::uuid[]) AS i(id, worker) JOIN jobs j ON j.job_id = i.id
 
 -- name: resumeThrottled
--- Makes throttled jobs due again, the oldest of each client first. For each client, it stops when held and resumed jobs together reach
--- @most. A due job counts as resumed if it is older than all throttled jobs of the client.
+-- Makes throttled jobs due again, the oldest of each client first. For each client, it stops when the jobs that workers hold and the
+-- resumed jobs together reach @most. A due job counts as resumed if it is older than all throttled jobs of the client.
 --
 -- Walks the index jobs_throttled from client to client. If there are throttled jobs, it counts held jobs by jobs_held. It counts resumed
 -- jobs among the @looked oldest entries of jobs_waiting. Locks changed rows in the order of jobs_throttled, and skips rows that another

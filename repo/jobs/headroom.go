@@ -34,13 +34,13 @@ func (s *Store) RenewLease(ctx context.Context, l job.Lease) (h job.Headroom, er
 	return h, err
 }
 
-// CloseLease ends a lease if its Keep is zero. Otherwise it takes back everything except Keep, which stays until the lease expires.
+// CloseLease ends a lease if l.Keep is zero. Otherwise it reduces the lease to l.Keep until the lease expires.
 func (s *Store) CloseLease(ctx context.Context, l job.Lease) error {
 	return s.inLedger(ctx, l, func(b *pgx.Batch) { b.Queue(statement("closeLease"), pg.UUID(l.ID), l.Keep.Active, l.Keep.Queued) })
 }
 
-// inLedger sends reportStored and further statements together, as one transaction, so that a paused process cannot hold the lock. Each
-// statement sees everything that was committed before the lock was taken.
+// inLedger sends reportStored and the other statements together, as one transaction. So a process that hangs meanwhile does not hold the
+// ledger's lock. Each statement sees everything that was committed before the lock was taken.
 func (s *Store) inLedger(ctx context.Context, l job.Lease, queue func(*pgx.Batch)) error {
 	ctx, cancel := s.db.Bound(ctx)
 	defer cancel()

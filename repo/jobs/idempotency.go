@@ -42,8 +42,8 @@ func (s *Store) Once(ctx context.Context, key job.RequestKey, do func(context.Co
 	return pg.Deref(known), replayed, err
 }
 
-// oncePerKey runs the request of an idempotency key, unless `find` returns the answer to an earlier one. Requests with the same key wait
-// for each other here: a wait in the database would hold a connection. `looked` is true if the caller has just called `find` without a
+// oncePerKey runs the request of an idempotency key, unless `find` returns the stored answer. Requests with the same key wait for each
+// other in this process. A wait in the database would hold a connection. `looked` is true if the caller has just called `find` without a
 // result.
 func oncePerKey[A any](ctx context.Context, s *Store, key onceKey, looked bool, find, do func() (*A, error)) (
 	answer *A, replayed bool, err error,

@@ -72,8 +72,8 @@ func (o *order) take(n int) place {
 	return place{o.taken, first}
 }
 
-// stored updates the clock after a flush. `wanted` is the greatest created_at that the flush asked for, `got` the greatest that was
-// stored, and `server` Postgres' time in its statement.
+// stored updates the clock after a flush. `wanted` is the greatest created_at that the flush asked for, and `got` the greatest that was
+// stored. `server` is Postgres' time during the flush's statement.
 func (o *order) stored(wanted, got, server time.Time) {
 	setBack := o.service(server).Before(wanted)
 	o.clock.observe(server, time.Now(), setBack)

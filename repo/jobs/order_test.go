@@ -37,8 +37,7 @@ func (h *handed) all() []int64 {
 	return slices.Clone(h.numbers)
 }
 
-// A flush with a commit of more than a second delays other flushes for a second at most. The jobs of the slow flush are handed over when it
-// ends.
+// If the commit of a flush takes more than a second, it delays other flushes by only a second. Its jobs are handed over when it ends.
 func TestFlushWaitsASecondForAnEarlierOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -109,7 +108,7 @@ func TestNowIsPostgresTime(t *testing.T) {
 		s := &Store{db: &pg.DB{}, order: testOrder()}
 		require.True(t, s.Now().Equal(time.Now()), "Postgres' time is unknown")
 		s.order.clock.observe(time.Now().Add(-time.Hour), time.Now(), false)
-		time.Sleep(10 * time.Minute) // without an answer
+		time.Sleep(10 * time.Minute) // without an answer from Postgres
 		require.True(t, s.Now().Equal(time.Now().Add(-time.Hour)))
 	})
 }

@@ -49,8 +49,8 @@ func (s *Store) RemovePause(ctx context.Context, id job.ID) (job.Pause, error) {
 	return removed, err
 }
 
-// ResumePaused reads at most `limit` jobs that a pause stopped, after the given one. It makes a job due if no pause stops it any more. It
-// returns the tasks of the jobs that it made due, and the last job that it read, zero at the end.
+// ResumePaused reads at most `limit` jobs that a pause stopped, with ids above `after`. It makes a job due if no pause stops it any more.
+// It returns the tasks of the jobs that it made due, and the last job that it read, zero at the end.
 func (s *Store) ResumePaused(ctx context.Context, after job.ID, limit int) (tasks []job.Task, last job.ID, err error) {
 	type parkedJob struct {
 		ID     job.ID

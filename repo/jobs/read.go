@@ -68,7 +68,7 @@ func (s *AttemptScanner) Columns() []any {
 // Of returns the job's origin and its attempt from the scanned columns.
 func (s *AttemptScanner) Of(id job.ID) (job.Origin, job.Attempt) {
 	s.origin.JobID = id
-	s.origin.Scenario.DurationMS, _ = strconv.ParseInt(s.duration, 10, 64) // 0 for a damaged definition, which is omitted
+	s.origin.Scenario.DurationMS, _ = strconv.ParseInt(s.duration, 10, 64) // 0 if the definition is damaged
 	if s.failures != nil {
 		_ = json.Unmarshal(s.failures, &s.origin.Failures) // keeps the readable part of a damaged definition
 	}
@@ -108,7 +108,8 @@ func (s *Store) Missing(ctx context.Context, client, id job.ID) error {
 	return &job.Error{Code: job.CodeJobGone, Detail: "The job was removed at " + at.Format(time.RFC3339) + ".", ExpiredAt: &at}
 }
 
-// Report reads the report of a finished attempt, or of the latest one if attempt is 0. It reads report and events in one snapshot.
+// Report reads the report of the finished attempt `attempt`. With 0, it reads the latest report. It reads report and events in one
+// snapshot.
 func (s *Store) Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error) {
 	report, found, err := s.report(ctx, client, id, attempt)
 	if err != nil || found {

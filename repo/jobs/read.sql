@@ -31,8 +31,8 @@ FROM reports r JOIN jobs j ON j.job_id = r.job_id
 WHERE r.job_id = @job AND j.client_id = @client AND (@attempt = 0 OR r.attempt = @attempt) ORDER BY r.attempt DESC LIMIT 1
 
 -- name: readResult
--- Reads a job's result, found by primary key. The column kept is false from the result's expiry on, even before the cleaner removes the
--- body. Locks nothing. No row: the client has no such job; a row without media_type: the job has no result.
+-- Reads a job's result, found by primary key. The column `kept` is false as soon as the result has expired, even before the cleaner
+-- removes the body. Locks nothing. No row: the client has no such job; a row without media_type: the job has no result.
 -- Parameters: @job, @client
 SELECT j.state, r.media_type, r.sha256, r.expires_at, kept, CASE WHEN kept THEN r.body END
 FROM jobs j LEFT JOIN results r ON r.job_id = j.job_id
@@ -41,11 +41,12 @@ WHERE j.job_id = @job AND j.client_id = @client
 
 -- fragment: listJobs
 -- Lists jobs, the newest first, backwards along an index on (owner, job_id). This is jobs_client, or jobs_batch if the owner is a batch, or
--- jobs_schedule if it is a schedule. The column wanted says whether a row matches the filters. The maxLooked-th row is returned even if it
--- does not match, so that the next page can begin there. Locks nothing.
+-- jobs_schedule if it is a schedule. The column `wanted` says whether a row matches the filters. The maxLooked-th row is returned even if
+-- it does not match, so that the next page can begin there. Locks nothing.
 --
 -- The planner must not collect and sort all jobs of the owner, or walk the primary key past other clients' jobs, even if its statistics
--- suggest that. So the range is a row comparison: no other index can search by it. Sessions also disable bitmap scans.
+-- suggest that. So the range is written as a row comparison. Other indexes cannot be searched by this comparison. Sessions also disable
+-- bitmap scans.
 --
 -- The correlation id is a filter without an index. Such searches are rare. An index would cost an entry of up to 256 bytes for each
 -- submission. maxLooked limits the cost of the filter.
@@ -78,7 +79,7 @@ ORDER BY {{owner}} DESC, job_id DESC LIMIT @limit
 -- {{guard}} => batch_id IS NOT NULL AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND client_id = @client)
 
 -- name: listBySchedule of listJobs
--- The schedule may have been deleted, so its owner is read from its jobs.
+-- A schedule may have been deleted, so its client is read from the jobs of the schedule.
 -- {{owner}} => schedule_id
 -- {{value}} => @schedule::uuid
 -- {{guard}} => schedule_id IS NOT NULL AND {{firstRunOfClient}}

@@ -24,8 +24,8 @@ func definitionArgs(s *job.Schedule) []any {
 }
 
 // InsertSchedule stores a schedule, unless its client has reached the limit. The function `begin` gets the schedule with its time of
-// creation, and sets its first due time. InsertSchedule returns after the commit. Inside Store.Once, the surrounding transaction commits
-// later.
+// creation, and sets its first due time. InsertSchedule returns after the commit. Exception: a call inside Store.Once returns before Once
+// commits.
 func (s *Store) InsertSchedule(ctx context.Context, sched job.Schedule, most int, begin func(*job.Schedule) error) (
 	added *job.Schedule, err error,
 ) {
@@ -55,8 +55,8 @@ func (s *Store) Schedule(ctx context.Context, client, id job.ID) (*job.Schedule,
 	return pg.QueryOne(ctx, s.db, errScheduleNotFound, scanSchedule, statement("readSchedule"), pg.UUID(id), pg.UUID(client))
 }
 
-// ChangeSchedule locks a schedule, calls `change` with it, stores it and returns it. If `client` is zero, the schedule may belong to any
-// client.
+// ChangeSchedule locks a schedule, lets `change` change it, and stores and returns the result. If `client` is zero, the schedule may
+// belong to any client.
 func (s *Store) ChangeSchedule(ctx context.Context, client, id job.ID, change func(s *job.Schedule, now time.Time) error) (
 	changed *job.Schedule, err error,
 ) {
@@ -115,8 +115,8 @@ func (s *Store) insertRunsOf(ctx context.Context, db pg.Conn, jobs []job.Job) er
 	return err
 }
 
-// InsertRun stores the job of a run outside the schedule's due times. It returns after the commit. Inside Store.Once, the surrounding
-// transaction commits later.
+// InsertRun stores the job of a triggered run, which has no due time. It returns after the commit. Exception: a call inside Store.Once
+// returns before Once commits.
 func (s *Store) InsertRun(ctx context.Context, j job.Job) error {
 	return s.db.InTx(ctx, "schedules", func(ctx context.Context, tx pgx.Tx) error {
 		return s.insertRunsOf(ctx, tx, []job.Job{j})
@@ -128,7 +128,8 @@ func (s *Store) NextLook(ctx context.Context) (wait time.Duration, any bool, err
 	return pg.QueryFirst(ctx, s.db, pgx.RowTo[time.Duration], statement("nextLook"))
 }
 
-// DueSchedules returns at most `limit` schedules that must be checked now. Clients take turns.
+// DueSchedules returns at most `limit` schedules that must be checked now. The result alternates between clients, so that one client
+// cannot delay the others.
 func (s *Store) DueSchedules(ctx context.Context, limit int) ([]job.DueSchedule, error) {
 	return pg.QueryAs(ctx, s.db, "schedules", pgx.RowToStructByName[job.DueSchedule], statement("dueSchedules"), limit)
 }

@@ -18,9 +18,9 @@ type claimRequest struct {
 	attempt     int
 }
 
-// Claim claims the attempt for the worker, if the job waits for this attempt and is due, and the worker is alive. If the worker already has
-// the claim, Claim returns it again: an earlier answer may have been lost. A repeated answer does not say whether the attempt already runs;
-// the worker must know that itself. If the attempt cannot be claimed, the claim is nil, and NotClaimed is the reason.
+// Claim claims the attempt for the worker. The job must wait for this attempt and be due, and the worker must be alive. If the worker
+// already has the claim, Claim returns it again: an earlier answer may have been lost. A repeated answer does not say whether the attempt
+// already runs; the worker must know that itself. If the attempt cannot be claimed, the claim is nil, and NotClaimed is the reason.
 func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error) {
 	done, err := s.step(ctx, step{operation: claimStep, job: id, claim: &claimRequest{worker, id, attempt}})
 	return done.claim, done.not, err
@@ -58,8 +58,8 @@ func (s *Store) Release(ctx context.Context, claims []job.ClaimID, waits []time.
 
 var scanTask = pgx.RowToStructByName[job.Task]
 
-// Emit adds event.emitted to the log of a running job. `before` is how many events the attempt has emitted, so that a repeated call after
-// a lost answer does not add the event again. Emit returns job.ErrStale and writes nothing if the claim is no longer current.
+// Emit adds event.emitted to the log of a running job. `before` is the number of events that the attempt emitted earlier. With it, a
+// repeated call after a lost answer adds no second event. Emit returns job.ErrStale and writes nothing if the claim is no longer current.
 func (s *Store) Emit(ctx context.Context, c job.ClaimID, before int, e job.Emission) error {
 	id := pg.EventIDs(1)[0]
 	for {
