@@ -1,5 +1,6 @@
 // Package jobs stores jobs and related data: batches, bulk operations, schedules, worker leases, pauses and idempotency keys. Each change
-// of a job's state is one guarded statement. This statement writes the state, the events, the report and the result together, or nothing.
+// of a job's state is one SQL statement that checks the job's current state. This statement writes the state, the events, the report and
+// the result together, or nothing.
 package jobs
 
 import (
@@ -40,7 +41,7 @@ type Store struct {
 	onceKeys   pg.KeyedMutex[onceKey] // idempotency keys of unfinished requests
 }
 
-// MaxBatchInserts is how many batches are inserted at once. Each insert takes long and holds a connection all the time.
+// MaxBatchInserts is how many batches are inserted at once. Each insert is slow and holds a connection until it ends.
 const MaxBatchInserts = 3
 
 // New makes a Store. At most maxHeld jobs of one client are ASSIGNED or RUNNING at once; 0 means no limit.

@@ -11,7 +11,8 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Leases keeps the lease of one worker process alive. It has its own connection, so that a full pool cannot make the lease expire.
+// Leases keeps the lease of one worker process alive. It has its own connection, so that it can renew the lease when the connection pool
+// is exhausted.
 type Leases struct {
 	store *Store
 	mu    sync.Mutex
@@ -23,7 +24,7 @@ func (s *Store) NewLeases() *Leases {
 	return &Leases{store: s, own: s.db.NewOwnConn()}
 }
 
-// Register stores a worker as alive for the length of a lease.
+// Register stores a living worker. Its lease ends after the duration `lease`.
 func (l *Leases) Register(ctx context.Context, worker job.ID, name string, concurrency int, lease time.Duration) error {
 	return l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, statement("registerWorker"), pg.UUID(worker), name, concurrency, lease)
@@ -31,9 +32,9 @@ func (l *Leases) Register(ctx context.Context, worker job.ID, name string, concu
 	})
 }
 
-// Renew extends the lease of a living worker. It returns the claims that the database stores for this worker. It returns only ids, because
-// a worker can have thousands of claims and calls Renew often. If the lease has expired, it returns job.ErrWorkerDead. Other workers then
-// take over the worker's jobs.
+// Renew extends the lease of a living worker. It returns the claims that the database stores for this worker. It returns only the ids of
+// the claims, because a worker can have thousands of claims and calls Renew often. If the lease has expired, it returns job.ErrWorkerDead.
+// Other workers then take over the worker's jobs.
 func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.ClaimID, error) {
 	var held []job.ClaimID
 	err := l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -60,7 +61,7 @@ func (l *Leases) Held(ctx context.Context, worker job.ID, claims []job.ClaimID) 
 	return held, err
 }
 
-// Retire ends a worker's lease at a clean shutdown. Orphans can then return the worker's remaining jobs at once.
+// Retire ends a worker's lease at a clean shutdown. The method Store.Orphans then returns the worker's remaining jobs at once.
 func (l *Leases) Retire(ctx context.Context, worker job.ID) error {
 	return l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, statement("retireWorker"), pg.UUID(worker))
@@ -68,7 +69,7 @@ func (l *Leases) Retire(ctx context.Context, worker job.ID) error {
 	})
 }
 
-// Close closes the connection. A later call opens a new one.
+// Close closes the connection. The next call of another method opens a new one.
 func (l *Leases) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,5 +1,5 @@
 -- name: readHeld
--- Reads the jobs of the given claims that are still current. Finds the jobs by primary key. IS NOT DISTINCT FROM stops the planner from
+-- Reads the jobs of those given claims that are still current. Finds the jobs by primary key. IS NOT DISTINCT FROM stops the planner from
 -- using jobs_held instead. Locks nothing. No row: the claim is not current.
 -- Parameters: @worker, @ids, @attempts, @fences
 SELECT {{heldColumns}} FROM unnest(@ids::uuid[], @attempts::int[], @fences::bigint[]) AS i(id, number, token)
@@ -24,13 +24,13 @@ WITH held AS MATERIALIZED (
 SELECT * FROM held ORDER BY job_id LIMIT @limit
 
 -- fragment: heldColumns
--- The columns of a job that a worker holds, named like the members of job.Held.
+-- The columns of a held job. Their names match the fields of job.Held.
 job_id, client_id, request_id, coalesce(correlation_id, '') AS correlation_id,
   coalesce(traceparent, '') AS traceparent, attempt, fence, state, work_kind, max_attempts, auto_retry,
   definition -> 'retry' AS retry, lease_expiries
 
 -- name: registerWorker
--- Stores a worker as alive for the length of a lease.
+-- Stores a living worker. Its lease ends after @lease.
 -- Parameters: @worker, @name, @concurrency, @lease
 INSERT INTO workers (worker_id, name, concurrency, state, expires_at)
 VALUES (@worker, @name, @concurrency, 'ALIVE', pg_catalog.clock_timestamp() + @lease::interval)

@@ -11,7 +11,7 @@ import (
 )
 
 // Load counts the unfinished jobs and the QUEUED jobs. The counts are exact if at most `limit` jobs are unfinished. In the same snapshot,
-// it reads the numbers of jobs that processes have reported in the table headroom.
+// it reads reported_active and reported_queued from the table headroom.
 func (s *Store) Load(ctx context.Context, limit int) (job.Counted, error) {
 	return pg.QueryOne(ctx, s.db, nil, func(row pgx.CollectableRow) (c job.Counted, err error) {
 		return c, pg.ScanRow(row, &c.Jobs.Active, &c.Jobs.Queued, &c.Reported.Active, &c.Reported.Queued)

@@ -12,7 +12,7 @@ import (
 const (
 	tombstonesKept = 90 * 24 * time.Hour // remains of removed jobs
 	historyKept    = 48 * time.Hour      // one-minute buckets of the history
-	bulksKept      = 7 * 24 * time.Hour  // operations and their items, after their end
+	bulksKept      = 7 * 24 * time.Hour  // bulk operations and their items, counted from the operation's end
 )
 
 // deadWorkersKept is how long a dead worker stays visible.
@@ -22,7 +22,7 @@ const deadWorkersKept = time.Hour
 const batchesOutlive = time.Hour
 
 // Clean removes at most `limit` expired rows of each kind, and reports whether there may be more. Each statement skips rows that another
-// transaction has locked. If the statement of one kind fails, Clean still removes the others.
+// transaction has locked. If one statement fails, Clean still runs the next ones.
 func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
 	keep := s.retention
 	var errs []error

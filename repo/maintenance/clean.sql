@@ -42,8 +42,8 @@ DELETE FROM bulk_operations WHERE bulk_id = ANY (ARRAY(SELECT bulk_id FROM old))
 -- Removes up to 20 times @limit deliveries of old jobs, because a job can have hundreds of deliveries. Finds the jobs by the index
 -- jobs_ended.
 --
--- In this and the statements below, a materialized query selects the rows to remove. Inside the DELETE itself, Postgres might run this
--- query more than once and exceed its limit. The row ids are passed as an array, so that the planner always uses the primary key. All
+-- In this and the statements below, a materialized query selects the rows to remove. If this query were inside the DELETE, Postgres might
+-- run it more than once and remove too many rows. The row ids are passed as an array, so that the planner always uses the primary key. All
 -- statements skip rows that another transaction has locked.
 -- Parameters: @keep, @limit
 WITH ended AS MATERIALIZED (
@@ -80,7 +80,7 @@ WITH past AS MATERIALIZED (
 DELETE FROM deliveries WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old))
 
 -- name: cleanClientEvents
--- Removes events without a job. Events that still have deliveries are left for later.
+-- Removes old client events, which belong to no job. Events that still have deliveries are left for later.
 -- Parameters: @keep, @limit
 WITH oldest AS MATERIALIZED (
   SELECT event_id FROM client_events WHERE occurred_at <= now() - @keep::interval ORDER BY occurred_at LIMIT @limit FOR UPDATE SKIP LOCKED
@@ -164,7 +164,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM api_keys WHERE key_id = ANY (ARRAY(SELECT key_id FROM old))
 
 -- name: cleanWorkers
--- Removes workers that ended long ago. Keeps workers that still hold jobs, because orphanedJobs finds the jobs through the worker.
+-- Removes workers that ended long ago. Keeps workers that still hold jobs, because orphanedJobs needs the worker's row to find these jobs.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT worker_id FROM workers w WHERE state <> 'ALIVE' AND expires_at <= pg_catalog.now() - @keep::interval

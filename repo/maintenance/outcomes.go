@@ -45,8 +45,8 @@ func (s *Store) RepublishOutcomes(ctx context.Context) (n int, err error) {
 	}
 }
 
-// RemovePublished removes outcomes that were published longer than `minAge` ago. After `minAge`, an entry of the stream must be safe from
-// loss.
+// RemovePublished removes outcomes that were published longer than `minAge` ago. The caller must choose `minAge` so that the stream cannot
+// lose entries older than `minAge`.
 func (s *Store) RemovePublished(ctx context.Context, minAge time.Duration) error {
 	for {
 		n, err := s.db.Change(ctx, "publish", statement("removePublished"), minAge, outcomesAtOnce)

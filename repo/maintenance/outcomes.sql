@@ -1,5 +1,5 @@
 -- name: unpublishedOutcomes
--- Returns unpublished outcomes, the oldest first, by the index outcome_outbox_waiting, and removes outcomes of deleted jobs.
+-- Returns unpublished outcomes, the oldest first, by the index outcome_outbox_waiting. Removes outcomes of deleted jobs.
 -- Parameters: @limit
 WITH waiting AS MATERIALIZED (
   SELECT job_id, attempt, finished_at FROM outcome_outbox WHERE published_at IS NULL ORDER BY finished_at, job_id LIMIT @limit

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// MoveStrandedJobs looks at up to `look` jobs after the cursor `after`. It makes jobs due earlier if they wait only because Postgres'
+// MoveStrandedJobs examines at most `look` jobs after the cursor `after`. It makes jobs due earlier if they wait only because Postgres'
 // clock was ahead when they were queued. `last` is the cursor for the next call. It is zero if there are no more jobs.
 func (s *Store) MoveStrandedJobs(ctx context.Context, after job.QueueCursor, look int) (moved int, last job.QueueCursor, err error) {
 	type seen struct {

@@ -20,16 +20,16 @@ func (a Admin) History(ctx context.Context, w admin.Window) ([]admin.HistoryBuck
 	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[[]admin.HistoryBucket], statement("readHistory"), width, length, step)
 }
 
-// Ends returns how many jobs were submitted, succeeded, failed and were canceled within the time `last` before now. The history goes back
-// two days at most.
+// Ends returns how many jobs were submitted, and how many ended in each final state, in the period of length `last` until now. The history
+// goes back two days at most.
 func (a Admin) Ends(ctx context.Context, last time.Duration) (admin.Ends, error) {
 	return pg.QueryOne(ctx, a.store.db, nil, pgx.RowToStructByPos[admin.Ends], statement("sumHistory"), last)
 }
 
 const (
-	historyWidth = 10 * time.Second // width of counted buckets; minutes are built from them
+	historyWidth = 10 * time.Second // width of the buckets that are counted from jobs; one-minute buckets are merged from these
 
-	// historyBack limits the age of missing buckets that are written after a failure.
+	// A missing bucket is written later only if it is at most historyBack old.
 	historyBack = 15 * time.Minute
 	// historyMost limits the jobs that are counted per ten-second bucket (20,000 a second).
 	historyMost = 200_000
@@ -42,10 +42,11 @@ func (s *Store) MissingHistory(ctx context.Context) ([]time.Time, error) {
 	return pg.QueryAs(ctx, s.db, "history", pgx.RowTo[time.Time], statement("missingHistory"), historyBack)
 }
 
-// WriteHistory counts the events of the bucket that begins at the given moment and stores the counts. Any process may repeat it.
+// WriteHistory counts the new and the ended jobs of the bucket that begins at `at`, and stores the counts. Any process may call it again
+// for the same bucket.
 //
-// A job counts in the bucket of the time in its id, which the api process set. If the clock of that process is far behind, this bucket is
-// no longer written. Then the job is missing in the history.
+// A new job counts in the bucket of the time in its id. The api process set this time. If that process' clock is more than about 30 s
+// behind, the bucket was written earlier and is not written again. The job is then missing in the history.
 func (s *Store) WriteHistory(ctx context.Context, at time.Time) error {
 	from, to := pg.FirstIDOf(at), pg.FirstIDOf(at.Add(historyWidth))
 	return s.inHistory(ctx, statement("writeHistory"), at, [16]byte(from), [16]byte(to), historyMost)

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxCounted is how many jobs one count may read, which takes about a third of a second.
+	// maxCounted limits the jobs that one count reads. Reading this many takes about a third of a second.
 	maxCounted = 200_000
 
 	// MaxCount is the largest number that Count returns.
@@ -51,7 +51,8 @@ var (
 	heldJobs      = jobRange{statement("heldJobs"), statement("heldJobsCount"), newest, true}
 )
 
-// rangeOf returns the part of an index that a query reads. A filter by batch, schedule or client takes precedence over one by state.
+// rangeOf returns the part of an index that a query reads. If a filter by batch, schedule or client is set, the filter by state does not
+// choose the index.
 func rangeOf(q admin.JobQuery) jobRange {
 	switch {
 	case !q.BatchID.IsZero():

@@ -1,5 +1,5 @@
 -- fragment: wantedJob
--- Condition: the job of any client matches the filters of an operator.
+-- Condition: the job matches the filters of an operator. The job may belong to any client.
 (@client::uuid IS NULL OR client_id = @client) AND (@batch::uuid IS NULL OR batch_id = @batch)
   AND (@schedule::uuid IS NULL OR schedule_id = @schedule) AND (@state::text IS NULL OR state = @state)
   AND (@type::text IS NULL OR type = @type)
@@ -50,7 +50,7 @@ CASE WHEN failure_code IS NOT NULL THEN json_build_object('reason', failure_reas
 -- name: adminJob
 -- Reads a job of any client with its reports, first events, latest deliveries and result, in one snapshot. Finds deliveries by the index
 -- deliveries_job, everything else by primary key. Locks nothing. No row: there is no such job. The definition lacks the behavior of a
--- CUSTOM job. The behavior is also in params, and the caller masks values only there.
+-- CUSTOM job. The column `params` also has the behavior, and the caller masks values only in `params`.
 -- Parameters: @job, @events, @deliveries
 SELECT to_json(r) FROM (
   SELECT {{adminJobColumns}}, auto_retry, callback, request_id, substring(traceparent FROM 4 FOR 32) AS trace_id, queued_at, assigned_at,

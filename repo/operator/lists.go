@@ -22,7 +22,7 @@ const (
 	maxReasons = 100
 
 	maxShownHeld = 100  // jobs per worker
-	maxShownKeys = 1000 // keys per client; fewer can be valid at once
+	maxShownKeys = 1000 // keys per client, including keys that are no longer valid
 )
 
 // Workers lists worker processes.

@@ -28,8 +28,8 @@ const (
 	Flushers           = 2
 	slowFlushThreshold = 25 * time.Millisecond
 
-	// After its first lock timeout, a batch uses a lock timeout of statement timeout / LockedRowFraction. The flush then has time for about
-	// 80 more locked rows.
+	// After its first lock timeout, a batch waits for each locked row only for 1/LockedRowFraction of the statement timeout. The flush then
+	// has time for about 80 more locked rows.
 	LockedRowFraction = 100
 )
 
@@ -90,7 +90,7 @@ type Waiter[T, R any] struct {
 	key    string
 	span   trace.Span
 	answer chan Answer[R]
-	Got    Answer[R] // set before the function that Begin returned is called
+	Got    Answer[R] // set before the function `end` is called (see Batcher.Begin)
 }
 
 // NewBatcher makes a batcher for one operation. DB.Start starts it.

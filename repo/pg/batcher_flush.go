@@ -49,8 +49,8 @@ func (b *Batcher[T, R]) traced(batch []*Waiter[T, R]) context.Context {
 	return ctx
 }
 
-// complete flushes a batch. If a row makes it fail, complete splits the batch until that row is alone. After the first locked row, it uses
-// a short lock timeout, because each further split could wait again.
+// complete flushes a batch. If the flush fails because of one row, complete splits the batch until this row is alone. After the first
+// locked row, it uses a short lock timeout, because each further split could wait again.
 func (b *Batcher[T, R]) complete(ctx context.Context, batch []*Waiter[T, R], shortLocks bool) {
 	items := Column(batch, func(w *Waiter[T, R]) T { return w.Item })
 	answers, err := b.attempt(ctx, items, shortLocks)

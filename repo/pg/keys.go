@@ -10,8 +10,8 @@ import (
 )
 
 // A client's change is refused if its API key was revoked or expired before the commit. The check at the start of the request is not
-// enough, because its body can take long to arrive. Statements that submit, cancel or retry one job check the key themselves. Every other
-// change checks it in the last statement of its transaction.
+// enough, because the request's body can take long to arrive. Statements that submit, cancel or retry one job check the key themselves.
+// Every other change checks it in the last statement of its transaction.
 
 var errKeyRevoked = job.Errorf(job.CodeKeyDisabled, "The API key was revoked while the request was under way.")
 
@@ -26,7 +26,8 @@ func (d *DB) RequireKey(ctx context.Context, id string) error {
 }
 
 // requireKeyIn is called before a commit. It returns an error if the API key of the context has ended. It locks the key's row, so that the
-// key cannot be revoked before the commit. There is no deadlock, because changes of a key lock the client first, then the key.
+// key cannot be revoked before the commit. There is no deadlock: this function locks the key last, and statements that change a key lock
+// the client first.
 func requireKeyIn(ctx context.Context, tx pgx.Tx) error {
 	id := job.KeyOf(ctx)
 	if id == "" {

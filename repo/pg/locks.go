@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Walk is the position of a periodic search between its runs.
+// Walk stores where a periodic search continues in its next run.
 type Walk[P any] struct {
 	sync.Mutex
 	At P

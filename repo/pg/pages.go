@@ -39,7 +39,7 @@ type Listed[T, P any] struct {
 	Wanted bool
 }
 
-// OnePage returns up to `limit` matching items. `next` is zero if the list has no more.
+// OnePage returns up to `limit` matching items. `next` is zero if there are no more items.
 func OnePage[T, P any](rows []Listed[T, P], limit int) (items []T, next P) {
 	var taken P
 	for _, r := range rows {

@@ -11,7 +11,7 @@ import (
 // probeTimeout is how long a scrape waits for Postgres.
 const probeTimeout = time.Second
 
-// probe checks whether Postgres answers. It has its own connection, because a full pool or a server without free connections is no outage.
+// probe checks whether Postgres answers. It has its own connection, because an exhausted pool does not mean that Postgres is down.
 type probe struct {
 	mu     sync.Mutex
 	own    OwnConn

@@ -144,8 +144,8 @@ func (d *DB) InTx(ctx context.Context, operation string, do func(context.Context
 	return d.Commit(ctx, tx, operation)
 }
 
-// Commit requires the API key of the context, then commits. A commit that fails may still have happened. Then Commit returns errUnknown,
-// unless the server refused it or did not get it.
+// Commit checks the API key of the context (see requireKeyIn), then commits. If Commit does not know whether the server committed, it
+// returns errUnknown.
 func (d *DB) Commit(ctx context.Context, tx pgx.Tx, operation string) error {
 	if err := requireKeyIn(ctx, tx); err != nil {
 		return d.Failed(operation, err)

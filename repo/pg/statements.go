@@ -11,7 +11,7 @@ import (
 )
 
 // Statements are in .sql files. Each file is next to the Go file of the same name, which sends the statements. The comment above a
-// statement has its name, its contract (locks, indexes, the meaning of no row) and its parameters in order. {{x}} stands for the
+// statement has its name, its contract (locks, indexes, what a missing row means) and its parameters in order. {{x}} stands for the
 // fragment or constant x, wherever it is defined.
 //
 // The header "-- name: listByClient of listJobs" makes a variant of listJobs with the same parameters. Lines like "-- old => new" below

@@ -60,7 +60,7 @@ func ByID[T any](all []T, id func(T) job.ID) map[job.ID]T {
 	return found
 }
 
-// EventIDs returns n new event ids. In Postgres, this would cost several times as much.
+// EventIDs returns n new event ids. Making the ids in Postgres would take several times as long.
 func EventIDs(n int) []pgtype.UUID {
 	ids := make([]pgtype.UUID, n)
 	for i := range ids {
@@ -78,7 +78,7 @@ func Column[T, V any](items []T, value func(T) V) []V {
 	return values
 }
 
-// JSONColumn is like Column for jsonb. It encodes one member of each item, or NULL if an item has none.
+// JSONColumn is like Column for jsonb. It encodes what `value` returns for each item, or NULL if `ok` is false.
 func JSONColumn[T, V any](items []T, value func(T) (v V, ok bool)) ([][]byte, error) {
 	encoded := make([][]byte, len(items))
 	for i, item := range items {

@@ -18,8 +18,8 @@ WHERE @client::uuid IS NULL OR testbed_faults.client_id = @client
 ORDER BY testbed_faults.client_id, testbed_faults.session_id, testbed_faults.position LIMIT @limit
 
 -- name: nextDue
--- Returns the next time at which a job or a schedule is due. Reads the first future entry of jobs_waiting, and the first entry of
--- schedules_due. Leaves out paused jobs: their run_at is @end or later. Locks nothing. NULL: nothing is due later.
+-- Returns the next time at which a job or a schedule is due. Reads the first future entry of jobs_waiting, and of schedules_due. Leaves
+-- out paused jobs: their run_at is @end or later. Locks nothing. NULL: nothing is due later.
 -- Parameters: @end
 SELECT least((SELECT min(run_at) FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at > now() AND run_at < @end),
   (SELECT min(look_at) FROM schedules WHERE look_at > now()))

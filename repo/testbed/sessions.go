@@ -43,8 +43,9 @@ func forget(ctx context.Context, tx pgx.Tx, client job.ID, keep int) error {
 	return err
 }
 
-// EnterSession finds the open session of a client with a label, or returns the zero id. If `request` is set, EnterSession records that the
-// request belongs to this session. `unlabelled` reports whether the client's session without a label is open.
+// EnterSession finds the client's open session with this label. If there is none, it returns the zero id. If `request` is set,
+// EnterSession records that the request belongs to this session. `unlabelled` reports whether the client's session without a label is
+// open.
 func (s *Store) EnterSession(ctx context.Context, client job.ID, label, request string) (session job.ID, unlabelled bool, err error) {
 	_, err = pg.QueryAs(ctx, s.db, "testbed", func(row pgx.CollectableRow) (struct{}, error) {
 		return struct{}{}, pg.ScanRow(row, &session, &unlabelled)
@@ -53,7 +54,8 @@ func (s *Store) EnterSession(ctx context.Context, client job.ID, label, request 
 }
 
 // OpenLabelled opens a session with a label as a copy of the client's open session without a label, including its rules. It does nothing
-// if the client has no open session without a label, the label is in use, or `keep` sessions are open.
+// if the client has no open session without a label. It also does nothing if the label is in use, or if the client has `keep` open
+// sessions.
 func (s *Store) OpenLabelled(ctx context.Context, client, id job.ID, label string, keep int) error {
 	return s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, statement("openLabelled"), pg.UUID(client), pg.UUID(id), label, keep)
@@ -111,8 +113,8 @@ func (s *Store) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exch
 	return n > 0, err
 }
 
-// OpenStreams counts event streams of a session without a recorded end. For the session without a label, it also counts the streams of the
-// labelled sessions.
+// OpenStreams counts the session's event streams that have no recorded end. For the session without a label, it also counts the streams of
+// the labelled sessions.
 func (s *Store) OpenStreams(ctx context.Context, client job.ID, n verdict.Session) (int, error) {
 	return pg.QueryValue[int](ctx, s.db, statement("openStreams"), pg.UUID(client), uuidOf(n.ID), n.Label == "")
 }

@@ -81,13 +81,14 @@ func (s *Store) Faults(ctx context.Context, scope testbed.Scope) ([]fault.Counte
 // CountFaults adds 1 to the counter of each rule that matches the request. It returns these rules in order. Concurrent calls for one
 // client wait for each other in this process. Otherwise each would wait in Postgres for the same rows and occupy a connection.
 func (s *Store) CountFaults(ctx context.Context, scope testbed.Scope, operation, subject string) ([]fault.Counted, error) {
-	session := pgtype.UUID{Bytes: scope.Session, Valid: true} // the session without a label; NULL would mean the session of the request
+	// The zero id means the session without a label. NULL would mean the session of the request.
+	session := pgtype.UUID{Bytes: scope.Session, Valid: true}
 	_, rules, err := s.countFaults(ctx, scope.Client, session, "", operation, subject)
 	return rules, err
 }
 
 // CountDelivery counts a delivery attempt like CountFaults counts a request. It also returns the session of the request that created the
-// job or batch. A rule with "same": true is bound to one job.
+// job or batch. For a rule with "same": true, the subject of a delivery is its job.
 func (s *Store) CountDelivery(ctx context.Context, p *job.ClaimedDelivery) (testbed.Scope, []fault.Counted, error) {
 	request := p.RequestID
 	if b := p.Occurrence.Batch; b != nil {

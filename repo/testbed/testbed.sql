@@ -52,9 +52,9 @@ WITH about AS MATERIALIZED (
 SELECT {{faultColumns}}, session_id FROM counted AS testbed_faults ORDER BY position
 
 -- name: applyFault
--- Adds 1 to `applied`. A rule with "same": true is then bound to @subject. Finds the rule by primary key. A rule can apply @most times,
--- and also until @lasting after its first application. With @most = 0 there is no limit. No row: the rule is gone, bound to another
--- subject, or at its limit.
+-- Adds 1 to `applied`. A rule with "same": true is then bound to @subject. Finds the rule by primary key. A rule can apply @most times.
+-- Within @lasting after its first application, it can apply more often. With @most = 0 there is no limit. No row: the rule is gone, bound
+-- to another subject, or at its limit.
 -- Parameters: @client, @session, @position, @rule, @subject, @most, @lasting
 UPDATE testbed_faults SET applied = applied + 1, first_at = coalesce(first_at, clock_timestamp()),
   subject = CASE rule->'match'->>'same' WHEN 'true' THEN @subject END
@@ -64,8 +64,8 @@ WHERE client_id = @client AND session_id = coalesce(@session::uuid, '00000000-00
   AND (@most = 0 OR applied < @most OR first_at > clock_timestamp() - @lasting::interval)
 
 -- name: startSession
--- Begins a session of a client. No row: the client has an open session with the label, or @most open sessions. Waits if another
--- transaction begins a session with this label, at the index testbed_sessions_open.
+-- Begins a session of a client. No row: the client has an open session with the label, or @most open sessions. Waits for another
+-- transaction that begins a session with this label (index testbed_sessions_open).
 -- Parameters: @session, @client, @label, @profile, @seed, @rules, @most
 INSERT INTO testbed_sessions (session_id, client_id, label, profile, seed, rules, created_at)
 SELECT @session, @client, @label, @profile, @seed, @rules, clock_timestamp()
@@ -74,8 +74,9 @@ ON CONFLICT (client_id, label) WHERE ended_at IS NULL DO NOTHING
 RETURNING {{sessionColumns}}
 
 -- name: enterSession
--- Finds the open session of a client with a label by testbed_sessions_open. Records that @request belongs to it, unless @request is null.
--- Waits for an erasure of the session. Always returns a row: the session's id or null, and whether the session without a label is open.
+-- Finds the client's open session with this label, by the index testbed_sessions_open. Records that @request belongs to it, unless
+-- @request is null. Waits for an erasure of the session. Always returns a row: the session's id or null, and whether the session without a
+-- label is open.
 -- Parameters: @client, @label, @request
 WITH own AS MATERIALIZED (
   SELECT client_id, session_id FROM testbed_sessions WHERE client_id = @client AND label = @label AND ended_at IS NULL FOR KEY SHARE
@@ -175,8 +176,8 @@ SELECT number, exchange FROM testbed_exchanges WHERE client_id = @client AND ses
 ORDER BY client_id, session_id, number LIMIT @limit
 
 -- name: openStreams
--- Counts a session's event streams without a recorded end. With @all, also counts the streams of all open sessions of the client. Uses the
--- primary key and testbed_sessions_open. Locks nothing. The LIKE skips most rows before their JSON is parsed.
+-- Counts the event streams of a session that have no recorded end. With @all, also counts the streams of all open sessions of the client.
+-- Uses the primary key and testbed_sessions_open. Locks nothing. The LIKE skips most rows before their JSON is parsed.
 -- Parameters: @client, @session, @all
 SELECT count(*) FILTER (WHERE exchange -> 'stream' ->> 'open' = 'true')
   - count(*) FILTER (WHERE exchange -> 'stream' ->> 'events' IS NOT NULL AND exchange -> 'stream' ->> 'open' IS NULL)
@@ -216,7 +217,7 @@ LIMIT @limit
 SELECT key_id, expires_at FROM api_keys WHERE client_id = @client AND expires_at IS NOT NULL
 
 -- name: sessionDeliveries
--- Returns the attempts to deliver events of the jobs of a session, along deliveries_job. Locks nothing.
+-- Returns the delivery attempts for events of a session's jobs, along deliveries_job. Locks nothing.
 -- Parameters: @client, @session, @first, @since, @until, @limit
 SELECT d.delivery_id, j.subject, a.number, d.event_name, a.started_at, a.duration_ms, coalesce(a.status, 0), coalesce(a.error, '')
   FROM (SELECT job_id AS subject {{jobsOfSession}}) j
