@@ -62,7 +62,7 @@ func TestAttempts(t *testing.T) {
 	require.NoError(t, f.store.Delete(f.ctx(), f.client, id))
 	require.Equal(t, job.CodeJobGone, codeOf(f.store.Attempts(f.ctx(), f.client, id)))
 
-	id = f.at(job.Canceled) // before it ran
+	id = f.at(job.Canceled) // canceled before it ran
 	origin = f.job(id).Origin()
 	requireAttempts(current())
 	require.Nil(t, current().StartedAt)
@@ -117,7 +117,7 @@ func TestResultExpires(t *testing.T) {
 		require.Equal(t, job.CodeResultGone, gone.Code)
 		require.Equal(t, before.Result.ExpiresAt, *gone.ExpiredAt)
 	}
-	requireGone() // although the body is still there
+	requireGone() // clients no longer get the body, although it is still in the table
 	f.clean(10)
 	require.True(t, one[bool](f, `SELECT body IS NULL FROM results WHERE job_id = $1`, id.String()))
 	requireGone()

@@ -121,11 +121,11 @@ func TestInsertJobOneBadRowFailsAlone(t *testing.T) {
 	require.Equal(t, 3, f.awaitFlushed("insert", good+len(bad)+2))
 }
 
-// A blocked flush does not delay the commit of the next flush. Committed is still called in the order of created_at.
+// A blocked flush does not delay the commit of the next flush. Submission.Committed is still called in the order of created_at.
 func TestCommitsAreHandedOverInOrder(t *testing.T) {
 	f := setup(t, patient)
 	f.store.KeepOrder(testkit.Patience)
-	f.submit() // the store learns Postgres' time
+	f.submit() // the store learns Postgres' time, so that it can set created_at in later flushes
 	handed := make(chan job.Receipt, 2)
 	committed := func(s *job.Submission) { s.Committed = func(r job.Receipt) { handed <- r } }
 	unlock := f.lock(`INSERT INTO idempotency_keys (client_id, endpoint, key, request_hash, resource_id, created_at, expires_at)

@@ -79,7 +79,6 @@ func (f *fixture) waitingJobs(after job.QueueCursor, age time.Duration, limit in
 	return must(f.store.Waiting(f.ctx(), after, age, limit))(f.t)
 }
 
-// taskOf returns the task of a job's current attempt. The attempt must not have been released.
 func (f *fixture) taskOf(id job.ID) job.Task {
 	j := f.job(id)
 	return job.Task{JobID: id, Attempt: j.Attempt, RunAt: j.RunAt, ClientID: j.ClientID, WorkKind: j.WorkKind}
@@ -177,7 +176,7 @@ func TestLeasesReconnect(t *testing.T) {
 	f := setup(t, func(c *repo.Config) { c.ApplicationName = "leases-reconnect" })
 	leases := f.leases()
 	must(leases.Renew(f.ctx(), f.worker, time.Hour))(t)
-	// The condition on query selects the connection of the leases.
+	// The condition on the column `query` finds the connection of `leases`.
 	f.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'leases-reconnect'
 		AND query LIKE '%FROM jobs WHERE worker_id%'`)
 	require.Equal(t, job.CodeStorageUnavailable, codeOf(leases.Renew(f.ctx(), f.worker, time.Hour)))

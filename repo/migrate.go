@@ -69,7 +69,7 @@ func refuseFormerSchema(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// checkMigrator returns an error that names the missing privileges, before anything is changed.
+// checkMigrator returns an error if the user lacks a privilege for the migration. The error names this privilege.
 func checkMigrator(ctx context.Context, db *sql.DB) error {
 	var lacks string
 	if err := db.QueryRowContext(ctx, statement("migratorLacks")).Scan(&lacks); err != nil {
@@ -127,11 +127,10 @@ const (
 	turnPoll = 20 * time.Millisecond
 )
 
-// migrationLock lets only one process migrate at a time. It polls: a session that waits in pg_advisory_lock holds a snapshot, and CREATE
-// INDEX CONCURRENTLY would wait for it. Goose's own locker polls too rarely, at most once a second.
+// migrationLock lets only one process migrate at a time. It polls, because a session that waits in pg_advisory_lock holds a snapshot.
+// CREATE INDEX CONCURRENTLY would wait for this snapshot. Goose's own locker polls too rarely, at most once a second.
 type migrationLock struct{}
 
-// SessionLock waits for the advisory lock.
 func (migrationLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, turnWait, errors.New("another process has been migrating for too long"))
 	defer cancel()
@@ -149,7 +148,6 @@ func (migrationLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	}
 }
 
-// SessionUnlock releases the advisory lock.
 func (migrationLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_unlock($1::bigint # hashtext(current_schema()))`, lock.DefaultLockID)
 	return err
@@ -197,7 +195,7 @@ func renumberEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) e
 	if _, err := tx.ExecContext(ctx, `LOCK TABLE jobs, client_events IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 		return err
 	}
-	if future, err := hasFutureTx(ctx, tx); err != nil || !future { // another process has done it
+	if future, err := hasFutureTx(ctx, tx); err != nil || !future { // another process has already repaired the events
 		return err
 	}
 	if _, err := tx.ExecContext(ctx, statement("renumberEvents")); err != nil {

@@ -41,7 +41,7 @@ func TestMigrateDownAndUpAgain(t *testing.T) {
 	for version := newest - 1; version >= 0; version-- {
 		require.NoError(t, repo.Migrate(f.ctx(), f.url, int64(version)))
 		schemas[version] = schema(t, f)
-		if version >= 3 { // created by 00003_jobs
+		if version >= 3 { // migration 00003_jobs creates the table jobs
 			require.Equal(t, 6, f.count("jobs"), "the jobs stay")
 		}
 	}
@@ -105,7 +105,7 @@ func TestSettingsOfOtherPrograms(t *testing.T) {
 	f.checkInvariants()
 }
 
-// Versions before 0.1.0 had the tables, other version numbers, and no schema_since.
+// A schema from before version 0.1.0 has other migration numbers and no function schema_since.
 func TestMigrateRefusesAFormerSchema(t *testing.T) {
 	f := setup(t)
 	f.exec(`DROP FUNCTION schema_since()`)
@@ -180,7 +180,7 @@ func (f *fixture) cursorKey() []byte { return must(f.store.CursorKey(f.ctx()))(f
 
 func TestMigrationDoesNotBlockWriters(t *testing.T) {
 	f := setup(t)
-	require.NoError(t, repo.Migrate(f.ctx(), f.url, 10)) // the down migration of version 10 removes a trigger from jobs
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, 10)) // the down migration of version 10 locks jobs, because it removes a trigger
 	unlock := f.lock(`SELECT count(*) FROM jobs`)
 	migrated := begin(func() error { return repo.Migrate(f.ctx(), f.url, 9) })
 	f.await(`SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'jobs'::regclass)`)

@@ -51,7 +51,7 @@ func TestPausedJobsAreParked(t *testing.T) {
 			target := map[job.PauseScope]string{job.PauseClient: f.client.String(), job.PauseKind: string(job.SuccessFast)}[scope]
 			p := f.pause(scope, target, job.ModePause)
 
-			for range 2 { // the second time, the job is already parked
+			for range 2 { // the second time, run_at of the job is already job.PausedUntil
 				require.Equal(t, job.NotClaimed{Paused: true}, f.refused(third))
 				require.Equal(t, job.NotClaimed{Paused: true}, f.refused(second))
 			}
@@ -98,7 +98,8 @@ func TestPausesOfEverythingKeepTheOrder(t *testing.T) {
 	f.checkInvariants()
 }
 
-// A CREATED job is not parked, even if its client is paused or at its limit. It is parked once it is QUEUED.
+// If the client is paused or at its limit, a claim of a CREATED job changes nothing. After the job is QUEUED, a claim moves its run_at to
+// a time that never comes.
 func TestCreatedJobsAreNotParked(t *testing.T) {
 	f := setup(t, maxHeld(1))
 	for reason, parked := range map[job.WaitingReason]job.NotClaimed{

@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// rules stores a rule for each match, for the client's requests without a label.
+// rules stores a rule for each match. The rules apply to the client's requests without a label.
 func (f *fixture) rules(effect fault.Effect, matches ...fault.Match) (rules []fault.Counted) {
 	for n, m := range matches {
 		rules = append(rules, fault.Counted{Rule: fault.Rule{Match: m, Effect: effect}, ID: newID().String(), Position: n + 1})

@@ -5,7 +5,7 @@
 //
 //	func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 //
-// These servers do not flush writes to disk. A test that crashes or measures its server starts its own, see Server.
+// These servers do not flush writes to disk. A test that crashes its server, or measures it, starts its own, see Server.
 package repotest
 
 import (
@@ -59,7 +59,7 @@ func URL(t testing.TB) string {
 	return url
 }
 
-// OpenURL opens a store on a given database, like another process, and closes it when the test ends.
+// OpenURL opens another store on the database, as a second process would do. It closes the store when the test ends.
 func OpenURL(t testing.TB, url string, opts ...func(*repo.Config)) *repo.Store {
 	t.Helper()
 	cfg := Config(t, url)

@@ -151,7 +151,7 @@ func connect(t testing.TB, url string) (context.Context, *pgx.Conn) {
 	t.Cleanup(cancel)
 	cfg, err := pgx.ParseConfig(url)
 	require.NoError(t, err)
-	cfg.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec // tests change tables between statements
+	cfg.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec // no cached plans, because tests change tables between statements
 	db, err := pgx.ConnectConfig(ctx, cfg)
 	require.NoError(t, err)
 	return ctx, db
