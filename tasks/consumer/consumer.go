@@ -44,8 +44,8 @@ func (c *Config) setDefaults() {
 }
 
 const (
-	// A consumer's Redis timeout is timeoutFactor times the timeout of other clients. If a fetch timed out, asynq might have marked a task
-	// as active that no worker handles.
+	// A consumer's Redis timeout is timeoutFactor times the timeout of other clients. After a fetch timed out, a task might be marked as
+	// active although no worker handles it.
 	timeoutFactor = 5
 	quietWait     = time.Second
 	// cutAfter is how long Stop waits after ShutdownTimeout before it closes the connections.
@@ -68,7 +68,7 @@ type Consumer struct {
 	values     context.Context
 
 	start, halt sync.Once
-	stopping    chan struct{} // closed by Stop; ends waits after errors
+	stopping    chan struct{} // closed by Stop, to end the pauses after errors
 	stopped     chan struct{}
 
 	mu       sync.Mutex

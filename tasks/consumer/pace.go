@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// pacePause is the shortest time that a failed command of a consumer takes.
+// pacePause is the pause after a failed command of a consumer.
 const pacePause = 200 * time.Millisecond
 
 // pacer is a go-redis hook for consumers. asynq fetches again immediately after a failure. Without a pause it would spin until Redis works

@@ -20,8 +20,8 @@ const (
 
 func progressKey(id job.ID) string { return "forgerun:progress:" + id.String() }
 
-// keepProgress adds to the pipeline the command that updates the progress in Redis. Each key expires after progressTTL, longer than an
-// attempt may run.
+// keepProgress adds to the pipeline the command that updates the progress in Redis. A key expires after progressTTL, which is longer than
+// an attempt may run. After the attempt's end it expires after progressRest.
 func (p *Publisher) keepProgress(ctx context.Context, pipe redis.Pipeliner, u *update, line []byte) {
 	kept := p.progressTTL
 	if u.ended {

@@ -17,7 +17,7 @@ import (
 
 // SenderConfig configures a sender. Buffer, Batch, Send and Circuit are required.
 type SenderConfig[T any] struct {
-	Buffer int // more items are dropped
+	Buffer int // maximum number of buffered items; further items are dropped
 	Batch  int
 	// Send sends the items and counts the results. It must not retain the slice.
 	Send func(ctx context.Context, items []T) error
@@ -39,8 +39,8 @@ type Sender[T any] struct {
 	start    sync.Once
 	halt     sync.Once
 	stopping chan struct{} // closed by Stop: send the buffered items, then end
-	stopped  atomic.Bool   // drop further items
-	aborted  atomic.Bool   // drop the buffered items
+	stopped  atomic.Bool   // Add drops all items
+	aborted  atomic.Bool   // the buffered items are dropped
 	running  sync.WaitGroup
 }
 

@@ -62,8 +62,8 @@ func (s *Subscriber) begin(received func(channel, message string), subscribed fu
 	})
 }
 
-// Stop stops receiving and waits until no function runs, or until ctx ends. While Redis hangs, this takes up to the client's timeout. Call
-// Stop before Redis.Close. A second call, or a call before Start, is allowed.
+// Stop stops receiving. It waits until `received` and `subscribed` (see begin) have returned, or until ctx ends. While Redis hangs, this
+// takes up to the client's timeout. Call Stop before Redis.Close. A second call, or a call before Start, is allowed.
 func (s *Subscriber) Stop(ctx context.Context) error {
 	s.start.Do(func() {}) // a later Start does nothing
 	s.cancel()

@@ -12,7 +12,7 @@ const day = 24 * time.Hour
 const (
 	maxPerMinute = 100_000_000
 	usualChunk   = 100
-	// After Redis had no token left, a process asks again only after `trust`. It is short because another process may return tokens.
+	// `trust` is how long a process believes, at most, that Redis has no token left. It is short because another process may return tokens.
 	trust = 200 * time.Millisecond
 	// After the day's quota was used up, a process asks again only after trustQuota.
 	trustQuota = time.Second
@@ -21,7 +21,7 @@ const (
 type rates struct {
 	perMinute int
 	perDay    int // 0: no limit
-	chunk     int // tokens that a process takes from Redis at a time
+	chunk     int // tokens that a process usually takes from Redis at a time
 	maxChunk  int // maximum chunk; a busy process takes as many tokens as it uses in half a second
 	noMinute  bool
 }
@@ -61,13 +61,13 @@ type chunk struct {
 type bucket struct {
 	rates rates
 	began time.Time
-	own   window // requests that passed in this process; they alone must not exceed the limit
+	own   window // requests that passed in this process; their number must never exceed the limit per minute
 
 	chunks []chunk // oldest first, none empty
 	held   int
 	unused []chunk
 
-	asked      bool // Redis has responded; this block is from its latest response
+	asked      bool // Redis has responded; the fields of this group are from its latest response
 	available  int  // tokens left for any process
 	believedTo time.Time
 	freeAt     time.Time // time when the next token is free
@@ -160,7 +160,7 @@ func (b *bucket) take(now time.Time, n, sharers int) verdict {
 	return passed
 }
 
-// leftToday returns this process's share of the day's quota that Redis last reported as left.
+// leftToday returns this process's share of the rest of the day's quota. The rest is from Redis' latest response.
 func (b *bucket) leftToday(sharers int) int {
 	if left := b.rates.perDay - b.used; left > 0 {
 		return part(left, sharers)
@@ -265,9 +265,9 @@ func (b *bucket) idle(now time.Time) bool {
 	return nothing && (b.rates.perDay == 0 || now.Sub(b.usedAt) > time.Minute)
 }
 
-// allowance describes one limit: the limit that refused the request, otherwise the limit with fewer tokens left. `needs` is how many
-// tokens a refused request needs. If it is more than 1, RetryAfter is the time until all tokens are free, because Redis reports no other
-// time.
+// allowance describes the limit that refused the request. If the request passed, it describes the limit with fewer tokens left. `needs` is
+// how many tokens a refused request needs. If `needs` is more than 1, RetryAfter is the time until all tokens are free. Redis reports no
+// time for fewer tokens.
 func (b *bucket) allowance(now time.Time, needs int, v verdict, sharers int) job.Allowance {
 	limit := part(b.rates.perMinute, sharers)
 	have := max(0, limit-b.own.total)

@@ -49,7 +49,7 @@ func (l *Limiter) askForTokens(c *client) <-chan struct{} {
 	return l.ask(c, max(0, c.waiting, c.bucket.chunk(l.now())-c.bucket.ready(l.now())))
 }
 
-// reportAndTake works in the background. The caller holds c.mu.
+// reportAndTake sends `r` to Redis and takes up to `wanted` tokens, in the background. The caller holds c.mu.
 func (l *Limiter) reportAndTake(c *client, wanted int, r report) {
 	answered := make(chan struct{})
 	c.asking = answered

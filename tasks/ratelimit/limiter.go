@@ -31,8 +31,8 @@ type Config struct {
 //
 // Redis counts the tokens of the last minute. A process takes tokens from Redis in chunks. A chunk is one token if the limit is small, and
 // more for a busy process. A request asks Redis only if the process has no token left. Further requests wait for the same response. A
-// process may use a token for keepHeld. Redis counts the token for a minute longer. Unused tokens go back to Redis. If a process dies, its
-// tokens count until they expire. Because of keepHeld and slots of half a second, a request may count for up to 61 seconds.
+// process may use a token for keepHeld. Redis counts the token for another minute after that. Unused tokens go back to Redis. If a process
+// dies, its tokens count until they expire. Because of keepHeld and slots of half a second, a request may count for up to 61 seconds.
 //
 // Without Redis, each process applies its share of the limit without waiting: the limit divided by Config.Processes, but at least 1. When
 // Redis is back, the process reports the requests that passed without a token. If Redis is flushed, its counts and the day's quota start
@@ -190,7 +190,7 @@ func (l *Limiter) lock(id job.ID) *client {
 	return c
 }
 
-// Every sweepEvery, unused tokens go back to Redis: at most a second after they were taken.
+// Unused tokens go back to Redis at intervals of sweepEvery, at most a second after they were taken.
 const sweepEvery = keepHeld / 2
 
 // Start starts the background cleanup, which returns unused tokens to Redis and forgets idle clients.

@@ -221,7 +221,7 @@ func TestCountsOfAClientAreBounded(t *testing.T) {
 	w := newWorld(t)
 	l, other := w.process(Config{PerMinute: 600_000}, 0), w.process(Config{PerMinute: 600_000}, 0)
 	client := redistest.Task().JobID
-	const fields = int(whole/slotWidth) + 3 // 3 more: the current slot, the day, and the use of the day
+	const fields = int(whole/slotWidth) + 3 // 3 more: the current slot, the day, and the number of tokens used on this day
 	for range 260 {
 		for range 10 {
 			require.True(t, l.Allow(t.Context(), client).OK)

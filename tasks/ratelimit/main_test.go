@@ -48,7 +48,6 @@ func (w *world) advance(d time.Duration) {
 	w.us.Add(d.Microseconds())
 }
 
-// process starts a limiter with a clock that is ahead by `wrong`.
 func (w *world) process(cfg Config, wrong time.Duration) *Limiter {
 	w.t.Helper()
 	cfg.Clock = func() time.Time { return w.now().Add(wrong) }
@@ -66,7 +65,7 @@ func (w *world) sweep() {
 	}
 }
 
-// newLimiter waits long for Redis, so that slow tests do not continue without Redis.
+// The limiter waits long for Redis, so that it does not go on without Redis in a slow test.
 func newLimiter(t testing.TB, r *redisconn.Redis, cfg Config) *Limiter {
 	t.Helper()
 	if cfg.Wait == 0 {

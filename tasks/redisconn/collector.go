@@ -64,8 +64,8 @@ func (c serverCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// QueueInfo returns asynq's information about a queue. If asynq does not know the queue, it returns asynq.ErrQueueNotFound, which asynq's
-// GetQueueInfo hides.
+// QueueInfo returns asynq's information about a queue. If asynq does not know the queue, it returns asynq.ErrQueueNotFound. asynq's
+// GetQueueInfo does not return this error.
 func (r *Redis) QueueInfo(name string) (*asynq.QueueInfo, error) {
 	known, err := r.Inspector.Queues()
 	if err == nil && !slices.Contains(known, name) {
