@@ -27,7 +27,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// runDev runs all roles in this process. It starts Postgres and Redis if none are configured.
+// runDev runs all roles in this process. It starts Postgres or Redis if that store is not configured.
 func (p *program) runDev(ctx context.Context, cfg Config) (err error) {
 	if cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
 		return err
@@ -62,7 +62,7 @@ func (p *program) runDev(ctx context.Context, cfg Config) (err error) {
 	stop, err := startStores(ctx, &cfg, show, log)
 	defer stop()
 	if err != nil {
-		return busy(cfg.DataDir, err)
+		return explainBusy(cfg.DataDir, err)
 	}
 	show.progress("Bringing the database schema up to date ...")
 	if err := repo.Migrate(ctx, cfg.DatabaseURL, -1); err != nil {
@@ -229,7 +229,7 @@ func startOwnPostgres(ctx context.Context, cfg *Config, log *slog.Logger) (*loca
 }
 
 // programsDir returns the folder for downloaded programs. If possible, it is outside the data folder, which the verdict command deletes.
-// As root, Postgres runs as another user, who must be able to enter the folder.
+// If forgerun runs as root, Postgres runs as another user, who must be able to enter the folder.
 func programsDir(cfg *Config) string {
 	if os.Geteuid() == 0 {
 		return "/var/lib/forgerun/programs"

@@ -105,8 +105,8 @@ Stop with Ctrl-C. Type ? and Enter to see this again.
 	_, _ = io.WriteString(s.out, strings.ReplaceAll(text, "\n  forgerun ", "\n  "+os.Args[0]+" ")) // the program as the user typed it
 }
 
-// If the address is in use, taken adds to the error which process uses it and which variable to change.
-func taken(variable, address string, err error) error {
+// explainTaken explains an error about an address in use: which process uses it, and which variable to change.
+func explainTaken(variable, address string, err error) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
 	}
@@ -118,8 +118,8 @@ func taken(variable, address string, err error) error {
 		variable, address, who, variable, err)
 }
 
-// If the folder is in use, busy adds to the error which process uses it and which variable to change.
-func busy(dataDir string, err error) error {
+// explainBusy explains an error about a folder in use: which process uses it, and which variable to change.
+func explainBusy(dataDir string, err error) error {
 	used, ok := errors.AsType[*local.BusyError](err)
 	if !ok {
 		return err

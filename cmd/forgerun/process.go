@@ -178,7 +178,7 @@ func (p *process) connect() (err error) {
 	return p.store.RefuseMovedClock(context.Background())
 }
 
-// unlimitedTaskTime is asynq's time limit of a task in a test bed. With a frozen clock, a job may run for any time.
+// unlimitedTaskTime is asynq's time limit of a task in a test bed. While the clock is frozen, a job may run for any length of real time.
 const unlimitedTaskTime = 10 * 365 * 24 * time.Hour
 
 func (p *process) startTracing() error {
@@ -206,7 +206,7 @@ func listen(cfg *Config, role string) (net.Listener, error) {
 			open = func() (net.Listener, error) { return wire.Listen(addr) }
 		}
 		if l, err = open(); err != nil {
-			return nil, taken("FORGERUN_HTTP_ADDR", addr, fmt.Errorf("HTTP listener: %w", err))
+			return nil, explainTaken("FORGERUN_HTTP_ADDR", addr, fmt.Errorf("HTTP listener: %w", err))
 		}
 		addr = localhosts.Reachable(l.Addr())
 	}

@@ -128,7 +128,7 @@ func (p *process) adminPart() lifecycle.Part {
 			bound, err = net.Listen("tcp", "127.0.0.1:0")
 		}
 		if err != nil {
-			return taken("FORGERUN_ADMIN_ADDR", p.cfg.AdminAddr, fmt.Errorf("admin listener: %w", err))
+			return explainTaken("FORGERUN_ADMIN_ADDR", p.cfg.AdminAddr, fmt.Errorf("admin listener: %w", err))
 		}
 		l := p.limited(bound, "admin", conn.ForAdmin())
 		p.adminAddr = localhosts.Reachable(l.Addr())
