@@ -53,8 +53,7 @@ func releaseServer(t *testing.T, checksum func(archive []byte) string) string {
 
 func sha256Of(archive []byte) string { return fmt.Sprintf("%x", sha256.Sum256(archive)) }
 
-// impatientTarget is an API that creates tasks and asks clients to wait before they read again.
-func impatientTarget(t *testing.T) string {
+func throttledTarget(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -103,7 +102,7 @@ func action(t *testing.T, variables map[string]string) (code int, output string,
 func TestAction(t *testing.T) {
 	t.Parallel()
 	variables := map[string]string{
-		"RELEASES_URL": releaseServer(t, sha256Of), "TARGET": impatientTarget(t), "COMMAND": actionCommand, "PROFILES": "none", "VERSION": "main",
+		"RELEASES_URL": releaseServer(t, sha256Of), "TARGET": throttledTarget(t), "COMMAND": actionCommand, "PROFILES": "none", "VERSION": "main",
 		"FLAGS": "--strict",
 	}
 	code, output, files := action(t, variables)
@@ -128,7 +127,7 @@ func TestActionChecksum(t *testing.T) {
 	t.Parallel()
 	wrong := func([]byte) string { return strings.Repeat("0", 64) }
 	code, output, files := action(t, map[string]string{
-		"RELEASES_URL": releaseServer(t, wrong), "TARGET": impatientTarget(t), "COMMAND": actionCommand, "VERSION": "v9.8.7",
+		"RELEASES_URL": releaseServer(t, wrong), "TARGET": throttledTarget(t), "COMMAND": actionCommand, "VERSION": "v9.8.7",
 	})
 	require.NotZero(t, code)
 	require.Contains(t, output, "::error title=ForgeRun::The checksum of forgerun_9.8.7_")

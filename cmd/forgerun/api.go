@@ -30,7 +30,7 @@ type api struct {
 	failed  chan error
 }
 
-// While the api starts, it counts the api processes for at most countingWait. They share the rate limit.
+// The api processes share the rate limit. At its start, an api counts them for at most countingWait.
 const countingWait = time.Second
 
 func (p *process) startAPI(ctx context.Context) (*api, error) {
@@ -81,7 +81,7 @@ func (c Config) jobs(clock app.Clock) jobs.Config {
 	}
 }
 
-// A client's part of MaxQueueSize is the same as its part of MaxActiveJobs.
+// A client may use the same fraction of MaxQueueSize as of MaxActiveJobs.
 func (c Config) clientMaxQueued() int {
 	return max(1, int(float64(c.MaxQueueSize)*float64(c.ClientMaxActive)/float64(c.MaxActiveJobs)))
 }

@@ -124,8 +124,8 @@ func behindProxy(t *testing.T) (*stack, *lossyProxy, env) {
 	return s, p, env{"FORGERUN_DATABASE_URL": p.through(t, s.databaseURL)}
 }
 
-// workerSteps is a part of the SQL statement that stores a job's state for a worker. The proxy finds the step by the new state in the
-// arguments.
+// workerSteps is a part of the SQL statement that stores a job's state for a worker. The proxy looks for this text, and for the new state
+// in the statement's arguments.
 const workerSteps = `INSERT INTO results`
 
 // If the response to a worker's statement is lost, the worker repeats the statement. The job changes its state only once.

@@ -102,7 +102,7 @@ func TestErasureSurvivesKilledLeader(t *testing.T) {
 
 	ann := s.operator(operatorsToken)
 	path, body := "/admin/v1/clients/"+u.id+"/erase", `{"confirm":"`+u.id+`","reason":"asked for"}`
-	// A trigger stops the erasure when it deletes batches. A locked row would already stop its first step.
+	// A trigger stops the erasure when it deletes batches. A lock on a row would stop the erasure earlier, at its first step.
 	s.exec(`CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS
 		$$ BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN OLD; END $$`)
 	s.exec(`CREATE TRIGGER gate BEFORE DELETE ON batches FOR EACH ROW EXECUTE FUNCTION gate()`)
@@ -123,7 +123,7 @@ func TestErasureSurvivesKilledLeader(t *testing.T) {
 	require.Equal(t, a.text("erasure_id"), again.text("erasure_id"))
 	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE client_id = $1`, u.id))
 	s.await("SUCCEEDED", kept) // the worker runs one job at a time, so it has stopped the erased client's job
-	// If the leader died now, its tasks could stay in Redis. Wait until it has removed them.
+	// If the leader died before it removed the client's tasks from Redis, they could stay there.
 	eventually(t, "no task is left", func() bool { return len(s.tasks()) == 0 })
 	leader.kill()
 	s.endLead()

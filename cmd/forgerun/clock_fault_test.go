@@ -91,7 +91,7 @@ func TestPostgresClockGoesAheadAndStays(t *testing.T) {
 	s.checkInvariants()
 }
 
-// While Postgres' clock is set back, queued jobs are not due and wait. They run when the clock is right again.
+// While Postgres' clock is set back, queued jobs are not due, so they wait. They run when the clock is right again.
 func TestPostgresClockGoesBackForAWhile(t *testing.T) {
 	s, clock := newStackWithClock(t, 0)
 	// The return to the right time ends all leases at once, so jobs that run at that moment fail and are retried.

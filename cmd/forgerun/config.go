@@ -22,7 +22,7 @@ type Config struct {
 	HTTPAddr, AdminAddr         string
 	AdminAddrUnset              bool // no variable sets AdminAddr, so it has its default
 	PublicURL                   string
-	AdminToken                  string // operators' tokens in the format of operators.Parse, also in AdminReadToken
+	AdminToken                  string // operators' tokens in the format of operators.Parse; AdminReadToken has the same format
 	AdminReadToken              string
 	OwnAdminToken               bool // dev created AdminToken
 	MaskParams                  operator.Mask

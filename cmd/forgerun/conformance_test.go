@@ -98,7 +98,7 @@ func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
 			}
 			require.Equal(t, wait, a.header.Get("Retry-After"), "section 5.1: %s", a.body)
 		}
-		u.expect(api, http.StatusOK, "GET", strings.TrimPrefix(draft.text("type"), api.url), "") // section 10.3: its URI leads to a page
+		u.expect(api, http.StatusOK, "GET", strings.TrimPrefix(draft.text("type"), api.url), "") // section 10.3: the type URI leads to a page
 	}
 
 	u.awaitBatch(api, batch)
@@ -127,7 +127,7 @@ func (s *stack) outcomeEntries() map[string][]redis.XMessage {
 	return found
 }
 
-// The outcome stream contains the outcome document of each attempt. Its member `instance` is the URL of the attempt.
+// The outcome stream contains the outcome document of each attempt. The document's `instance` is the URL of the attempt.
 // Promise: draft 5.2, 6.6
 // Promise: draft F.5
 func TestOutcomeStream(t *testing.T) {

@@ -47,8 +47,8 @@ func TestConsoleTimeline(t *testing.T) {
 	})
 }
 
-// A dry run counts the jobs that can be changed. For the other jobs, it shows the reason. An operation that changed nothing is not shown
-// as a success.
+// A dry run counts the jobs that can be changed. It also shows why the other jobs cannot be changed. An operation that changed nothing
+// is not shown as a success.
 func TestConsoleBulkWithoutEligibleJobs(t *testing.T) {
 	s, api, u := newWorking(t)
 	const n = 27

@@ -242,8 +242,8 @@ func TestConsolePages(t *testing.T) {
 	})
 }
 
-// A page shows that a process is frozen long before requests time out, and removes this when the process continues. If the process has
-// died, the page shows a banner.
+// If a process is frozen, its page shows this long before requests time out. The message disappears when the process continues. If the
+// process has died, the page shows a banner.
 func TestConsoleOfADeadProcess(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": operatorsToken})
 	first, second := s.startLeader(), s.startAPI()

@@ -18,7 +18,7 @@ import (
 
 const prometheusFolder = "../../monitoring/prometheus"
 
-// allQueries returns the queries of rules, alerts and dashboards, with "all" for Grafana's variables.
+// allQueries returns the queries of rules, alerts and dashboards. Grafana's variables $job and $instance become .*, which matches all.
 func allQueries(t *testing.T) []string {
 	t.Helper()
 	queries := slices.Concat(queriesIn(t, prometheusFolder+"/recording.yml", "expr"), queriesIn(t, prometheusFolder+"/alerts.yml", "expr"),

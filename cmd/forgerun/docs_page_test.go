@@ -117,7 +117,7 @@ func TestDocsPage(t *testing.T) {
 	evaluate[bool](c, `document.querySelector(".auth-btn-wrapper .authorize").click(), document.querySelector(".btn-done").click(), true`)
 	send("submitJob", "202")
 	s.awaitFinal(s.text(`SELECT job_id::text FROM jobs`))
-	send("listJobs", "200") // optional filters stay empty, though the document has examples for them
+	send("listJobs", "200") // optional filters stay empty, although the OpenAPI document has examples for them
 	require.Contains(t, evaluate[string](c, `document.querySelector("[id$=-listJobs] .live-responses-table").textContent`),
 		s.text(`SELECT job_id::text FROM jobs`))
 	for _, l := range []look{{390, "light"}, {1400, "dark"}} {

@@ -41,7 +41,7 @@ func (p *program) doctor(ctx context.Context, role string, asJSON bool) error {
 		role = "api"
 		dev, _ := LoadConfig("dev", p.getenv)
 		if _, err := access.ReadDev(dev.DataDir); err == nil {
-			role = "dev" // examine the dev service that runs on this folder
+			role = "dev" // a dev service uses this data folder, so examine that service
 		}
 	}
 	cfg, bad := LoadConfig(role, p.getenv)

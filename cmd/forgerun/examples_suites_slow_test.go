@@ -74,7 +74,7 @@ func pytestSuite(t *testing.T) []string {
 	}
 }
 
-// jestSuite writes several files with the same tests: Jest runs only files in parallel.
+// jestSuite writes the same tests to several files, because Jest runs the tests of one file one after another.
 func jestSuite(t *testing.T) []string {
 	t.Helper()
 	dir := nodeModules(t, packages(t))

@@ -23,8 +23,8 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// startRedisWith starts another Redis server. A Redis Cluster node also listens on port + 10,000, which may be in use. Then startRedisWith
-// tries other ports.
+// startRedisWith starts another Redis server. A Redis Cluster node also listens on its port + 10,000. If that port is in use,
+// startRedisWith tries other ports.
 func startRedisWith(t *testing.T, settings map[string]string) *local.Redis {
 	t.Helper()
 	for range 10 {

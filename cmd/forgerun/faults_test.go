@@ -21,7 +21,7 @@ import (
 
 // Some tests in this file take minutes, others need root to mount a file system. "make test-all" runs them one after the other.
 
-// trial is a stack under load: a client submits jobs until end is called.
+// trial is a stack under load: a client submits jobs until a call of `end`.
 type trial struct {
 	*stack
 	u    *user

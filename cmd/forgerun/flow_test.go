@@ -143,8 +143,8 @@ func (s *stack) submitFrom(u *user, n int, apis ...*proc) []string {
 	return flat
 }
 
-// displaced counts the jobs that started before an older job. positions is the largest number of older jobs that one job overtook.
-// distance is the largest difference between their creation times.
+// displaced counts the jobs that started before an older job. `positions` is the largest number of older jobs that one job overtook.
+// `distance` is the largest difference in creation time between a job and an older job that it overtook.
 func (s *stack) displaced(ids []string) (jobs, positions int, distance time.Duration) {
 	s.t.Helper()
 	err := s.db.QueryRow(s.ctx(), `
@@ -166,8 +166,8 @@ func notEnqueued(api *proc) float64 {
 	return total
 }
 
-// Section 12 of the contract: jobs are dequeued in creation order. With several api processes, jobs created within a second may start in
-// any order. A round in which the relay had to enqueue tasks is repeated.
+// Section 12 of the contract: jobs are dequeued in creation order. With several api processes, jobs created within a second of each
+// other may start in any order. A round in which the relay had to enqueue tasks is repeated.
 // Promise: contract 12a
 func TestJobsStartInTheOrderOfTheirCreation(t *testing.T) {
 	t.Parallel()

@@ -19,8 +19,8 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// Some clients cannot change the API's address. The test bed judges such clients through a proxy, which they find in their environment.
-// Requests to hosts other than the target pass unchanged and are not judged.
+// Some clients cannot change the API's address. The test bed judges such clients through a proxy. Environment variables
+// tell the clients to use it. Requests to hosts other than the target pass unchanged and are not judged.
 func TestForwardProxyByEnvironmentAlone(t *testing.T) {
 	t.Parallel()
 	content := make([]byte, 1<<20)

@@ -18,7 +18,7 @@ import (
 const steering = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x1b]8;;http://evil.test\x1b\\" +
 	"\u009b2J\u0085\u202eabc\u2066\u200b\u2028\U000e0041\x7f\r\b\nforged"
 
-// hostileServer puts steering into every text of every response. Paths with "refused" get a problem document.
+// hostileServer puts the constant `steering` into every text of every response. Paths with "refused" get a problem document.
 func hostileServer(t *testing.T) string {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -49,7 +49,7 @@ func hostileServer(t *testing.T) string {
 	return server.URL
 }
 
-// writeSteering writes JSON and replaces each $ with steering.
+// writeSteering writes JSON with `steering` in place of each $.
 func writeSteering(t *testing.T, w http.ResponseWriter, text string) {
 	var quoted bytes.Buffer
 	encoder := json.NewEncoder(&quoted)

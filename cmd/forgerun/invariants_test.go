@@ -45,7 +45,6 @@ func (s *stack) jobRows() map[string]*jobRow {
 	return jobs
 }
 
-// requestViolations finds accepted requests without a job, and requests outside a batch with several jobs.
 func (s *stack) requestViolations(jobs map[string]*jobRow) (wrong []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,8 +66,8 @@ func (s *stack) requestViolations(jobs map[string]*jobRow) (wrong []string) {
 	return wrong
 }
 
-// checkTasks waits until Redis has only tasks of waiting jobs. It ignores archived tasks: asynq archives the task of a failed attempt. A
-// killed worker's tasks stay active for a minute or two. Jobs of active tasks may be in any state.
+// checkTasks waits until Redis has only tasks of waiting jobs. Archived tasks do not count, because asynq archives the task of a failed
+// attempt. A killed worker's tasks stay active for a minute or two. Jobs of active tasks may be in any state.
 func (s *stack) checkTasks(jobs map[string]*jobRow) {
 	s.t.Helper()
 	if !s.workerRuns() {

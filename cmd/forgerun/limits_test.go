@@ -34,7 +34,7 @@ func TestRateLimitIsSharedByAllProcesses(t *testing.T) {
 		require.NotEmpty(t, a.header.Get("Ratelimit"))
 		passed, refusedInARow = passed+1, 0
 	}
-	const held = 2 * limit / 60 // each process reserves requests in advance, and may not use them
+	const held = 2 * limit / 60 // each process reserves requests in advance, and some may stay unused
 	require.GreaterOrEqual(t, passed, limit-held)
 	require.LessOrEqual(t, passed, limit)
 	last.requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")

@@ -25,7 +25,7 @@ import (
 // With longJobs, clients must poll a job more than once. The worker can run 300 jobs at once, so that no job waits.
 var longJobs = env{"FORGERUN_TIME_SCALE": "4", "FORGERUN_WORKER_CONCURRENCY": "300"}
 
-// With every seed, the rule of a mistake finds it. No unrelated rule is broken.
+// With every seed, each mistake is found by its rule. No unrelated rule is broken.
 func TestRulesCatchMistakes(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed, longJobs)
 	styles := clientStyles(t)
@@ -146,5 +146,6 @@ func TestKeyThatExpiresIsCaught(t *testing.T) {
 	said, err := run.CombinedOutput()
 	require.Error(t, err, "the last job is not done when the key expires")
 	_, broken := u.verdict(api, session)
-	requireCaught(t, "key-renewal", []string{"outcome-learned"}, broken, string(said)) // jobs may end just before the key expires
+	// A job may end just before the key expires, so that the client cannot read its outcome.
+	requireCaught(t, "key-renewal", []string{"outcome-learned"}, broken, string(said))
 }

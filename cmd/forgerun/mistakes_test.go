@@ -32,7 +32,7 @@ var mistakes = map[string]mistake{
 	"backoff":              {style: "poll", profile: fault.Overloaded},
 	"retry-only-retryable": {style: "poll", profile: fault.FlakyNetwork, own: true},
 	"idempotency-key":      {style: "poll", profile: fault.Overloaded, own: true},
-	// This is the idempotency-key mistake. The profile loses responses, so two jobs are created.
+	// The client makes the same mistake as for idempotency-key. This profile loses responses, so two jobs are created.
 	"no-duplicates": {style: "poll", profile: fault.FlakyNetwork, also: []string{"idempotency-key", "one-job-per-intention"}},
 	// The mistake also breaks correlation-ids: requests with the same correlation id must have the same body.
 	"same-body":             {style: "poll", profile: fault.FlakyNetwork, also: []string{"correlation-ids"}},

@@ -95,8 +95,8 @@ func TestOperatorAPI(t *testing.T) {
 		s.text(`SELECT string_agg(action, ', ' ORDER BY audit_id) FROM audit WHERE operator = 'ann'`))
 }
 
-// pause begins the pause in `body`, and returns a function that ends it. When pause returns, all statements that began before the pause
-// have ended.
+// pause begins a pause with the request body `body`, and returns a function that ends the pause. When pause returns, all statements that
+// began before the pause have ended.
 func (u *user) pause(p *proc, body string) (resume func(*proc)) {
 	u.s.t.Helper()
 	a := u.call(p, "POST", "/admin/v1/pauses", body)
@@ -120,8 +120,8 @@ func (s *stack) assignedSince(moment string, condition string) int {
 
 func (s *stack) now() string { return s.text(`SELECT clock_timestamp()::text`) }
 
-// All jobs are paused, while some run and others are submitted. After the response to the pause, no job starts, even if Redis loses its
-// data and all processes restart. After the pause, all jobs run.
+// All jobs are paused, while some run and others are submitted. After the response to the pause request, no job starts, even if
+// Redis loses its data and all processes restart. After the pause, all jobs run.
 func TestEverythingIsPaused(t *testing.T) {
 	s, api, u := newService(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_WORKER_CONCURRENCY": "4"})
 	worker := s.startWorker()

@@ -61,8 +61,8 @@ func directive(unit, name string) (values []string) {
 	return values
 }
 
-// environmentOf returns the environment that systemd gives to instance 1 of a unit. Values in files override values in the unit. It adds
-// values for the variables that operators must set.
+// environmentOf returns the environment that systemd gives to instance 1 of a unit. Values in files override values in the unit. The
+// result also has the variables that operators must set.
 func environmentOf(t *testing.T, unit string) env {
 	t.Helper()
 	e := env{}

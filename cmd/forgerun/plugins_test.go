@@ -76,7 +76,7 @@ func venv(t *testing.T, out string) string {
 	return bin
 }
 
-// orderServer is an API with a succeeded order. With busy in the query, it returns 429.
+// orderServer is an API with a succeeded order. With the query parameter `busy`, it returns 429.
 func orderServer(t *testing.T) string {
 	t.Helper()
 	var orders atomic.Int64
@@ -177,7 +177,7 @@ func npmPlatform() string {
 
 // testPackagedProgram judges a client of a foreign API with the npm package and with the wheel.
 func testPackagedProgram(t *testing.T, out, bin string) {
-	target := impatientTarget(t)
+	target := throttledTarget(t)
 	verdict := []string{"verdict", "--target", target, "--profile", "none", "--strict", "--", "sh", "-c", actionCommand}
 	t.Run("npx", func(t *testing.T) {
 		t.Parallel()

@@ -112,7 +112,7 @@ func TestReadOnlyPostgres(t *testing.T) {
 	s.checkInvariants()
 }
 
-// writable makes the database accept writes again. Its own session may be read-only, so it first makes the session writable.
+// writable makes the database accept writes again. The test's own session may be read-only too, so writable changes that session first.
 func (s *stack) writable(database string) {
 	s.t.Helper()
 	conn, err := s.db.Acquire(s.ctx())

@@ -34,7 +34,8 @@ func newLossyProxy(t *testing.T, databaseURL string) *lossyProxy {
 	return p
 }
 
-// loseAnswerTo makes the proxy lose the response to the next statement with this text and argument. wait waits until the response is lost.
+// loseAnswerTo makes the proxy lose the response to the next statement with this text and argument. Call `wait` to
+// block until the response is lost.
 func (p *lossyProxy) loseAnswerTo(statement, argument string) (wait func(*testing.T)) {
 	e := &execution{statement: statement, argument: argument}
 	p.lose.Store(e)

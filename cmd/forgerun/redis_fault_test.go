@@ -25,7 +25,7 @@ func (s *stack) awaitRelayed(ids []string) {
 	})
 }
 
-// All jobs may have ended before FLUSHALL. Then the test submits more jobs.
+// If all jobs ended before FLUSHALL, the test submits more jobs and tries again.
 func TestFlushAllWhileJobsRun(t *testing.T) {
 	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "0.02"}) // PAYLOAD_SMALL takes 40 ms
 	var ids []string

@@ -294,7 +294,7 @@ func (s *stack) awaitFinal(ids ...string) {
 	})
 }
 
-// gate blocks statements that change a job to a given state. They wait until open is called or their timeout ends.
+// gate blocks statements that change a job to a given state. A statement waits until `open` is called or the statement times out.
 type gate struct{ open func() }
 
 func (s *stack) closeGate(state string) gate {

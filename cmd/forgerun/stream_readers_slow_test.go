@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// With common SSE libraries, a client misses no event when an api restarts, even before its first event.
+// With common SSE libraries, a client misses no event when an api restarts. This holds even if the client has received no event yet.
 func TestReadersOfStreamsMissNothing(t *testing.T) {
 	s := newStack(t)
 	other := s.startLeader()
@@ -76,7 +76,7 @@ func lines(s *bufio.Scanner) <-chan string {
 	return all
 }
 
-// following returns the names of the next n events. With n == 1 it also returns a position event, otherwise it skips these.
+// following returns the names of the next n events. With n > 1, it skips position events.
 func following(t *testing.T, names <-chan string, n int) (all []string) {
 	t.Helper()
 	for len(all) < n {

@@ -51,7 +51,7 @@ func (s *stack) recorded() map[string][]string {
 }
 
 // A client reads its event stream while jobs run, are canceled and retried, and Redis dies. Its connection is cut again and again. Each
-// time it continues at the other api. It sees each event once, and the events of each job in order.
+// time, the client continues at the other api. It sees each event once, and the events of each job in order.
 func TestClientStreamMissesAndRepeatsNothing(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.01"})
 	apis := []*proc{s.startLeader(), s.startAPI()}

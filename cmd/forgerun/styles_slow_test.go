@@ -68,7 +68,7 @@ func (s *stack) requireBlameless(t *testing.T, api *proc, style string, command 
 	require.True(t, learned || err != nil, "%s\n%+v", said, v)
 }
 
-// requireEnded checks that the client succeeded. It may fail if the profile refuses some requests permanently.
+// requireEnded checks that the client succeeded. If the profile refuses some requests permanently, the client may also exit with 1.
 func requireEnded(t *testing.T, profile fault.Profile, said string, err error) {
 	t.Helper()
 	if exit := (&exec.ExitError{}); profile.MayGiveUp() && errors.As(err, &exit) && exit.ExitCode() == 1 {

@@ -110,8 +110,8 @@ func TestClockMoves(t *testing.T) {
 	require.Contains(t, stranger.log.String(), "FORGERUN_TESTBED=true")
 }
 
-// After a jump of the clock, deferred jobs, time limits, backoffs, retries and expiry happen as due. Several steps that a jump made due
-// all run, and their events have different times.
+// After a jump of the clock, deferred jobs, time limits, backoffs, retries and expiry happen at their due times. If a jump makes several
+// steps of a job due, all of them run, and their events have different times.
 func TestScheduledWorkFollowsTheClock(t *testing.T) {
 	s := newStack(t, testBed, env{
 		"FORGERUN_RETRY_BACKOFF_BASE": "10m", "FORGERUN_RETRY_BACKOFF_MAX": "10m", "FORGERUN_MAX_RUNTIME": "60m",

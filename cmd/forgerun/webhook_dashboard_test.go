@@ -37,7 +37,7 @@ func (q hookQueue) list(read func(string, ...asynq.ListOption) ([]*asynq.TaskInf
 func (q hookQueue) waiting() map[string]*asynq.TaskInfo { return q.list(q.ListRetryTasks) }
 
 // awaitCounts waits until the queue's statistics agree with the database. `stale` returns how many tasks had no delivery to send. The
-// relay may create such second tasks.
+// relay may create a second task for the same delivery.
 func (q hookQueue) awaitCounts(stale func() int) {
 	q.s.t.Helper()
 	var counted, rows string

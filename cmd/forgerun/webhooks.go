@@ -114,7 +114,7 @@ func (p *process) startDeliverer(ctx context.Context) (failed <-chan error, err 
 		PublicURL: p.cfg.PublicURL, Origin: p.origin(), Version: version, Timeout: p.cfg.WebhookTimeout, Guard: p.guard(), Log: p.log,
 	}, keys)
 	var sends delivery.Sender = sender
-	limit := p.cfg.WebhookTimeout // time limit of an attempt
+	limit := p.cfg.WebhookTimeout
 	if p.cfg.TestBed {
 		sends = &testbed.Deliveries{Bed: p.testbed, Sender: sender, Log: p.log}
 		limit += fault.DeliveryExtra
