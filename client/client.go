@@ -1,11 +1,11 @@
 //go:generate go run -C ../tools ./apitypes ../client/types.yaml
 
-// Package client is the Go client of ForgeRun. It implements the HTTP API without range requests for results. It follows the client rules
+// Package client is the Go client of ForgeRun. It implements the HTTP API, except range requests for results. It follows the client rules
 // of draft-ratnawat-httpapi-async-problem-details.
 //
 // A Client is safe for concurrent use. Each call takes a context and returns a typed value or an error. A *Problem means that the service
 // refused the request. A *NoAnswerError means that no complete response arrived. An *UnexpectedError means that the response is not from
-// ForgeRun. If the context ends, the error is the context's.
+// ForgeRun. If a call fails because its context ended, the error wraps the context's error.
 //
 // The client retries requests that are safe to repeat: reads, deletes, cancels, and submissions. Submit creates a random idempotency key,
 // unless the caller gives one. Job and webhook ids are opaque.
@@ -37,7 +37,7 @@ type Config struct {
 	UserAgent string        // "": forgerun-go
 	Session   string        // session label for requests to a test bed; "": no label. See WithSession.
 	MaxTries  int           // tries per request; 0 means 5, and 1 means no retries
-	Timeout   time.Duration // time limit of one try, plus the time of PreferWait; 0: 30 s; negative: none. Streams have no limit.
+	Timeout   time.Duration // time limit of one try; PreferWait adds its wait. 0: 30 s; negative: none. Streams have no limit.
 	Logger    *slog.Logger  // nil: no logging
 
 	// Now, Sleep and Rand replace the clock and randomness in tests.
@@ -181,7 +181,7 @@ func (c *Client) Ready(ctx context.Context) (*Readiness, error) {
 	return readiness, err
 }
 
-// Types with keys or secrets hide them when fmt or log/slog prints them. JSON includes the secrets.
+// A type with a key or secret hides it when fmt or log/slog prints the value. JSON includes the secret.
 
 // String returns the service's address.
 func (c *Client) String() string { return "client of " + c.base }
@@ -200,7 +200,7 @@ func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 func format(f fmt.State, s fmt.Stringer) { _, _ = f.Write([]byte(s.String())) }
 
-// withoutUser removes the user information from a URL, which may have a password.
+// withoutUser removes the user and password from a URL.
 func withoutUser(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

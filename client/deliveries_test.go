@@ -152,7 +152,8 @@ func TestKeysAndSecretsAreNotShown(t *testing.T) {
 	s := serveWith(t, client.Config{Logger: logger}, reply{cut: true}, problem(503, "X"), anything)
 	require.NoError(t, second(s.c.Submit(t.Context(), client.JobRequest{})))
 	require.NotEmpty(t, log.String())
-	s = serveWith(t, client.Config{Logger: logger}, anything) // a new client, because open connections would change it while it is printed
+	// Use a new client: connections that are still open would change the old one while it is printed.
+	s = serveWith(t, client.Config{Logger: logger}, anything)
 	type program struct {
 		c client.Client
 		p *client.Client

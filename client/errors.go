@@ -47,7 +47,7 @@ func (p *Problem) Error() string {
 	return text.String()
 }
 
-// Retryable reports whether the request may succeed later. The client has already retried it up to Config.MaxTries.
+// Retryable reports whether the request may succeed later. The client may already have retried it; see Tries.
 func (p *Problem) Retryable() bool {
 	_, _, passing := transient(p)
 	return passing

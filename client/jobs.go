@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// ExponentialBackoff doubles the wait before each retry, from base up to most. Each real wait is random, between 0 and this value.
+// ExponentialBackoff starts with the wait `base` and doubles it on each retry, up to `most`. Each actual wait is random, between 0 and the
+// computed wait.
 func ExponentialBackoff(base, most time.Duration) *Backoff {
 	return &Backoff{Strategy: "EXPONENTIAL", Base: base.String(), Max: most.String()}
 }
@@ -181,7 +182,7 @@ func (c *Client) Report(ctx context.Context, id string, attempt int, options ...
 // Result is the output of a job.
 type Result struct {
 	ContentType string
-	Data        []byte // verified
+	Data        []byte // verified with a digest
 	Meta
 }
 

@@ -110,7 +110,7 @@ func apiTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 // StreamOptions select the events to watch.
 type StreamOptions struct {
 	JobID       string // "": all of the client's jobs, batches and webhooks
-	LastEventID string // id to resume after; "": start with the first event of JobID, or without JobID with new events
+	LastEventID string // id to resume after; "": start with the first event of JobID, or with new events if JobID is ""
 	// The goroutine that reads the stream calls OnConnect after each connect. lastEventID is the id after which the stream continues.
 	OnConnect func(lastEventID string)
 }

@@ -72,7 +72,7 @@ func (c *Client) request(ctx context.Context, r *request, target string) (*http.
 		sent.Header.Set("Content-Type", "application/json")
 	}
 	maps.Copy(sent.Header, r.header)
-	sent.Header.Set("Accept-Encoding", "identity") // no compression, because digests are of the stored bytes
+	sent.Header.Set("Accept-Encoding", "identity") // no compression: the digests are of the result as it is stored
 	sent.Header.Set("User-Agent", c.userAgent)
 	if c.session != "" {
 		sent.Header.Set("ForgeRun-Session", c.session)
@@ -115,9 +115,9 @@ func gather(options []Option) settings {
 	return s
 }
 
-// IdempotencyKey sets the request's idempotency key instead of a random one. A key has 1 to 255 visible ASCII characters. Requests without
-// credentials need at least 32. A program that stores the key can repeat the request after a crash. The service then sends the first
-// response again without its secrets, and Replayed is set.
+// IdempotencyKey sets the request's idempotency key instead of a random one. A key has 1 to 255 visible ASCII characters. A request
+// without credentials needs a key of at least 32 characters. A program that stores the key can repeat the request after a crash. The
+// service then repeats the first response without its secrets, and Meta.Replayed is true.
 func IdempotencyKey(key string) Option {
 	return func(s *settings) {
 		if key == "" {

@@ -34,8 +34,8 @@ const (
 )
 
 // Outcome is a document of draft-ratnawat-httpapi-async-problem-details: the state or result of an attempt or a batch. Any member may be
-// absent; members of the wrong type are ignored. Status is the HTTP status that a synchronous request would have returned. The response
-// itself can have another HTTP status.
+// absent; members of the wrong type are ignored. Status is the HTTP status that a synchronous request would have returned. The HTTP
+// response with this document can have another status.
 type Outcome struct {
 	OutcomeDocument
 

@@ -245,7 +245,6 @@ func TestRedirects(t *testing.T) {
 	require.Len(t, s.requests(), 12)
 }
 
-// The client retries some refusals: a single 401, a 403 with Retry-After, and a 404 for a new job.
 func TestRefusalsThatPass(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]reply{

@@ -30,9 +30,9 @@ type stream struct {
 	lastID    string // of the last complete frame with an id
 	reconnect time.Duration
 	connected bool
-	failures  int  // consecutive connections that ended before `lasting`
+	failures  int  // consecutive connections that lasted less than `lasting`
 	ending    bool // the latest message may be the final one of the job
-	immediate bool // one reconnect was immediate; the next ones wait until a connection lasts
+	immediate bool // one reconnect was immediate; no other one is, until a connection has lasted `lasting`
 }
 
 var (
@@ -126,7 +126,7 @@ func (s *stream) read(frames *frameReader) error {
 			s.reconnect = min(max(f.retry, minReconnect), maxReconnect)
 		}
 		repeated := f.id != "" && f.id == s.lastID
-		position := f.event == "position" // a stream of all jobs begins with its position
+		position := f.event == "position" // a stream of all jobs begins with a `position` event
 		if f.id != "" && (position || !f.hasData) {
 			s.lastID = f.id
 		}
@@ -251,7 +251,7 @@ func (f *frame) field(line []byte) error {
 		}
 		f.data, f.hasData = append(f.data, value...), true
 	case "id":
-		// An empty id would reset the position.
+		// Ignore an empty id: by the SSE standard, it would reset the last event id.
 		if id := string(value); id != "" && fieldValue(id) {
 			f.id = id
 		}

@@ -29,7 +29,7 @@ type Verifier struct {
 	Secret string
 	// Keys returns the public key with this id. Set it to Client.Directory().Key.
 	Keys func(keyID string) (ed25519.PublicKey, error)
-	// URL is the registered URL, even if a proxy rewrites it. Keys needs it.
+	// URL is the registered URL, even if a proxy rewrites it. It is required if Keys is set.
 	URL string
 	Now func() time.Time // nil: time.Now
 }
@@ -65,9 +65,9 @@ func (v *Verifier) now() time.Time {
 // these headers. Without Keys, trust only WebhookID and Data in binary mode.
 //
 // With Keys it checks a signature of RFC 9421. It must be valid now and cover the method, URL, Content-Digest, Content-Type, webhook-id
-// and every ce- header. It proves that the service sent the message to this URL. It does not prove for which client. Any client can use
-// your URL as a callback and choose the data. For a webhook, set Secret, alone or with Keys. For a callback, set Keys. Before you act,
-// check that you submitted the job with this JobID.
+// and every ce- header. It proves that the service sent the message to this URL. It does not prove for which client the message is. Any
+// client can use your URL as a callback and choose the data. For a webhook, set Secret, alone or with Keys. For a callback, set Keys.
+// Before you act, check that you submitted the job with this JobID.
 func (v *Verifier) Verify(r *http.Request) (*WebhookMessage, error) {
 	switch {
 	case v.Secret == "" && v.Keys == nil:
@@ -144,7 +144,7 @@ func (v *Verifier) verifyKey(method string, header http.Header, body []byte) err
 	if err != nil {
 		return err
 	}
-	if matches, _ := digestMatches(header, body, "Content-Digest"); !matches { // the signature covers only the digest
+	if matches, _ := digestMatches(header, body, "Content-Digest"); !matches { // the signature covers the digest, not the body
 		return refused("the body does not match Content-Digest")
 	}
 	m := message{method: method, target: signedURI(v.URL), header: header}
@@ -298,8 +298,8 @@ func (m message) component(name string) (string, error) {
 	return joined(m.header, name), nil
 }
 
-// signedURI normalizes a URL as the service does before it signs. The scheme and host get lower case, and the path is at least /. The
-// default port and the fragment are removed, and non-ASCII characters are escaped. An invalid URL is returned unchanged.
+// signedURI normalizes a URL as the service does before it signs. The scheme and host become lower case, and an empty path becomes /.
+// The default port and the fragment are removed, and non-ASCII characters are escaped. An invalid URL is returned unchanged.
 func signedURI(target string) string {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" {

@@ -19,8 +19,8 @@ const (
 )
 
 // Wait polls a job until it is final. A failed job is not an error. Wait polls at the intervals that the service asks for in Retry-After.
-// It also continues while the service is unavailable. Set a deadline in the context. A new job may not be found yet, so Wait retries the
-// first three polls after a 404.
+// It also continues while the service is unavailable. Set a deadline in the context. A new job may not be found yet, so Wait ignores a 404
+// in the first three polls.
 //
 // The option IfNoneMatch is ignored, because Wait sends entity tags itself.
 //
@@ -45,7 +45,7 @@ func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read
 	if s.err != nil {
 		return nil, s.err
 	}
-	var etag string // stays "" with PreferWait: with a tag, the service responds to each change of the progress
+	var etag string // stays "" with PreferWait, because a tag would end the service's wait at each change of the progress
 	var advised time.Duration
 	for polls, failures := 1, 0; ; polls++ {
 		sent := c.now()
@@ -63,7 +63,7 @@ func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read
 		case errors.Is(err, ErrNotModified):
 			failures = 0
 		default:
-			// This Retry-After says when to poll again. It does not say when the job ends.
+			// The Retry-After of an error says when to poll again, not when the job ends.
 			status, asked, passing := mayPass(err)
 			early := status == http.StatusNotFound && polls <= earlyPolls
 			if !passing && !early || ctx.Err() != nil {
@@ -100,9 +100,9 @@ func (c *Client) jitter(wait time.Duration) time.Duration {
 // submissions. Before each further submission it waits for Outcome.RetryDelay. Each submission is a new job with a new idempotency key. Run
 // returns the last job, even if it failed.
 //
-// If it returns an error, it also returns the last job, unless no job was submitted. If the wait for the job failed, only its JobID, State
-// and CreatedAt are set. IdempotencyKey applies to the first submission only. A DEFERRED job is submitted again as EXECUTE, so it runs at
-// once.
+// If it returns an error, it also returns the last job, unless no job was submitted. If the wait for the job failed, only the job's JobID,
+// State and CreatedAt are set. IdempotencyKey applies to the first submission only. A DEFERRED job is submitted again as EXECUTE, so it
+// runs at once.
 func (c *Client) Run(ctx context.Context, job JobRequest, options ...Option) (*Job, error) {
 	s := gather(options)
 	if s.err != nil {

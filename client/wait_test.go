@@ -127,8 +127,7 @@ func TestWaitSurvivesAnOutage(t *testing.T) {
 	require.Equal(t, 410, p.Status)
 }
 
-// After a delayed response the next poll is immediate. If the service responds at once, it has no capacity for waiting. The client then
-// waits before the next poll.
+// After a delayed response the next poll is immediate. If the service responds without a delay, the client waits before the next poll.
 func TestWaitWithPreferWait(t *testing.T) {
 	t.Parallel()
 	held := job("RUNNING", "").with("Retry-After", "2").with("ETag", `W/"progress"`)

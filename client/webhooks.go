@@ -30,7 +30,7 @@ func (c *Client) RedeliverSince(ctx context.Context, webhookID string, from time
 	return c.replay(ctx, webhookID, "redeliver", from, cursor, options)
 }
 
-// Replay is like RedeliverSince, and also sends matching events that the webhook never got.
+// Replay is like RedeliverSince. It also sends events that match the webhook but were never sent to it.
 func (c *Client) Replay(ctx context.Context, webhookID string, from time.Time, cursor string, options ...Option) (*Replay, error) {
 	return c.replay(ctx, webhookID, "replay", from, cursor, options)
 }
@@ -49,7 +49,7 @@ type WebhookMessage struct {
 	Source      string
 	Subject     string
 	Time        time.Time
-	Sequence    int    // position in the job's log, from 1; 0 for events without a job
+	Sequence    int    // number of the event among the job's events, from 1; 0 for events without a job
 	WorkKind    string // "" for events without a job
 	ContentType string
 	Data        json.RawMessage
@@ -120,7 +120,7 @@ func (c *Client) SigningKeys(ctx context.Context) (map[string]ed25519.PublicKey,
 	return keys, nil
 }
 
-// How long Directory keeps keys, as docs/reference/webhooks.md recommends.
+// Times of Directory. docs/reference/webhooks.md recommends the first two.
 const (
 	keepKeys    = 5 * time.Minute
 	askAgain    = time.Minute      // wait before another read for an unknown key
