@@ -170,7 +170,6 @@ func (g *generator) expression(hint string, schema node) string {
 	return strings.Join(kinds, " | ")
 }
 
-// onlyLimits reports whether a choice has `required` but no type.
 func onlyLimits(choice node) bool {
 	return choice.get("required").exists() && !choice.get("type").exists()
 }
