@@ -28,7 +28,7 @@ func endAssign(span trace.Span, t job.Task, worker job.ID, c *job.Claim, err err
 	app.EndSpan(span, t.JobID, job.Assigned, nil)
 }
 
-// A failed job is an error of the span only if the work crashed. A cancel is no error. Other stops, such as a lost lease, are errors.
+// A failed job marks the span as an error only if the work crashed. A canceled job never does. Any other stop does, such as a lost lease.
 func endRun(span trace.Span, f job.Finish, stopped error) {
 	if !span.IsRecording() {
 		return

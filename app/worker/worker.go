@@ -18,7 +18,7 @@ import (
 type Store interface {
 	Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error)
 	Start(ctx context.Context, c job.ClaimID) (time.Time, error)
-	// Emit stores an event. `before` is how many events the attempt emitted before it.
+	// Emit stores an event. `before` is the number of events that the attempt has already emitted.
 	Emit(ctx context.Context, c job.ClaimID, before int, e job.Emission) error
 	Finish(ctx context.Context, f job.Finish) (job.Finished, error)
 
@@ -44,7 +44,7 @@ type Config struct {
 	Lease       time.Duration // without a heartbeat for this long, the worker counts as dead
 	Heartbeat   time.Duration
 	Limit       time.Duration // execution limit
-	Clock       *clock.Clock  // the test bed's clock, by which jobs run; nil: the machine's clock
+	Clock       *clock.Clock  // the test bed's clock, which times the jobs' work; nil: the machine's clock
 	Backoff     job.Backoff
 }
 
@@ -53,7 +53,8 @@ type Deps struct {
 	Store     Store
 	Queue     app.Queue
 	Completer *batches.Completer
-	// GiveBack requeues or fails the worker's jobs in storage that it does not run. Such jobs exist, for example, after a lost response.
+	// GiveBack requeues or fails jobs that storage assigns to this worker, but that do not run in it. For example, the response to a
+	// claim was lost.
 	GiveBack func(ctx context.Context, held []job.Held) error
 	Runner   Runner
 	Metrics  *app.Metrics
@@ -88,7 +89,7 @@ type Worker struct {
 	changed  chan struct{} // closed and replaced by signalChange
 	refused  map[job.Kind]bool
 
-	suspects map[job.ClaimID]bool // claims that the last Renew returned and this worker does not run; used by Run only
+	suspects map[job.ClaimID]bool // claims from the last Renew that this worker does not run; only Run uses this field
 }
 
 type attempt struct {
@@ -137,7 +138,7 @@ func (w *Worker) signalChange() {
 }
 
 // enter records an attempt in `busy` before it is claimed, so that Drain also waits for the claim. It returns false for a repeated task.
-// Storage would confirm the claim again, and the attempt would run twice.
+// Without this check, storage would confirm the claim again, and the attempt would run twice.
 func (w *Worker) enter(a attempt) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

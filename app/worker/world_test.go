@@ -105,7 +105,6 @@ func (w *world) alive() bool {
 	return !w.worker.draining && !w.worker.id.IsZero()
 }
 
-// refusing(job.NotClaimed{}) lets claims succeed again.
 func (w *world) refusing(not job.NotClaimed) {
 	w.store.update(func() { w.store.refuse = func() job.NotClaimed { return not } })
 }
