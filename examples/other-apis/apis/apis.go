@@ -1,5 +1,5 @@
-// Package apis imitates small parts of well-known HTTP APIs for long-running jobs, by their public documentation. Each job takes one or
-// two seconds.
+// Package apis imitates small parts of well-known HTTP APIs for long-running jobs, as their public documentation describes them. Each
+// job takes one or two seconds.
 package apis
 
 import (
@@ -43,7 +43,7 @@ func (w *work) done(id string) (done, exists bool) {
 	return exists && time.Since(began) >= takes, exists
 }
 
-// state returns the text `ended` if the job has ended, otherwise `running`. If there is no such job, it sends 404.
+// state returns the parameter `ended` if the job has ended, otherwise the parameter `running`. If there is no such job, it sends 404.
 func (w *work) state(rw http.ResponseWriter, id, running, ended string) (state string, ok bool) {
 	done, exists := w.done(id)
 	if !exists {
