@@ -119,7 +119,7 @@ func TestAnswers(t *testing.T) {
 				continue
 			}
 			seen, accepts := map[string]bool{}, []string{"application/json", httpkit.ProblemMedia, "*/*"}
-			if rt.Method != httpkit.Get && rt.Action != "cancel_batch" { // other changes have only one format
+			if rt.Method != httpkit.Get && rt.Action != "cancel_batch" { // responses to other writes have only one format
 				accepts = accepts[:1]
 			}
 			for _, accept := range accepts {

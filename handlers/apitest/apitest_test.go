@@ -40,7 +40,6 @@ components:
         made: { type: string, format: date-time }
 `
 
-// It checks a correct response and delivery. Then it checks variants, each with one mistake.
 func TestFindsUndocumented(t *testing.T) {
 	t.Parallel()
 	document := apitest.New(t, []byte(things))

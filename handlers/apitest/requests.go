@@ -53,13 +53,13 @@ type walker struct {
 	base  Request // valid request for the current operation
 	body  *jsonschema.Schema
 	seen  map[string]bool // names of $refs and parameters whose values were already tried
-	turn  int             // counts calls; some values are tried only in some places
+	turn  int             // changes with each call of `some` or `hostile`, so that each call tries other values
 	all   []Request
 }
 
 var inPath = regexp.MustCompile(`{[^}]*}`)
 
-// path replaces the parameters in a template: `name` by value, the others by fill(parameter).
+// path fills in a path template: parameter `name` gets `value`, and every other parameter gets fill(parameter).
 func (w *walker) path(template, name, value string) string {
 	return inPath.ReplaceAllStringFunc(template, func(parameter string) string {
 		if parameter = strings.Trim(parameter, "{}"); parameter == name {

@@ -194,7 +194,7 @@ func (w *walker) valuesOf(s object) []string {
 	return slices.Compact(values)
 }
 
-// padded returns a text of n characters: sample, if it fits, filled up with repetitions of `with`.
+// padded returns a text of n characters: `sample` if that fits, then repetitions of `with`.
 func padded(sample, with string, n int) string {
 	if n < utf8.RuneCountInString(sample) {
 		sample = ""
