@@ -75,7 +75,7 @@ type State struct {
 	OldestDue            time.Duration // how long the oldest due job has waited; 0 if none waits
 	Moving               bool          // a job was started or ended within the last minute
 	HasLeader            bool
-	LeaderOpen           bool             // the leader cannot do all of its work, and no other process can take over
+	LeaderBlocked        bool             // the leader cannot do all of its work, and no other process can take over
 	HasWebhooks          bool             // whether there are webhooks that are not deleted
 	Ahead                bool             // workers or waiting jobs have times in the future, because Postgres' clock was ahead
 	SigningKeys          []job.SigningKey // published keys with id, public part and encrypted private part
@@ -187,7 +187,7 @@ func (i *Inspection) readState(ctx context.Context, tx pgx.Tx) error {
 	}
 	var s State
 	err := tx.QueryRow(ctx, statement("inspectState")).Scan(&s.Workers, &s.Slots, &s.Held, &s.OldestDue, &s.Moving,
-		&s.HasLeader, &s.LeaderOpen, &s.HasWebhooks, &s.Ahead)
+		&s.HasLeader, &s.LeaderBlocked, &s.HasWebhooks, &s.Ahead)
 	if err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func TestInspectState(t *testing.T) {
 	f.exec(`UPDATE webhooks SET deleted_at = now()`)
 	must(f.store.Lead(f.ctx(), newID(), 0, -2*time.Hour))(t)
 	state = inspect()
-	require.Equal(t, []bool{true, true}, []bool{state.HasLeader, state.LeaderOpen})
+	require.Equal(t, []bool{true, true}, []bool{state.HasLeader, state.LeaderBlocked})
 	f.exec(`UPDATE maintenance_state SET leader_expires_at = '-infinity'`)
 	f.exec(`DELETE FROM jobs WHERE state = 'QUEUED'`)
 	require.Equal(t, repo.State{Workers: 1, Slots: 1, SigningKeys: keys}, inspect(), "ended processes do not count")

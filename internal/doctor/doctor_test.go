@@ -180,7 +180,7 @@ func TestDoctorJudgesTheOthers(t *testing.T) {
 		words []string
 	}{
 		{repo.State{Workers: 2, Slots: 8, HasLeader: true}, Healthy, []string{"2 alive, room for 8"}},
-		{repo.State{Workers: 2, HasLeader: true, LeaderOpen: true}, Warning, []string{"maintenance_blocked", "it takes over"}},
+		{repo.State{Workers: 2, HasLeader: true, LeaderBlocked: true}, Warning, []string{"maintenance_blocked", "it takes over"}},
 		{repo.State{Workers: 2, HasLeader: true, Ahead: true}, Warning,
 			[]string{"Postgres clock steps", "was set back", "adjust the machine's clock gradually"}},
 		{repo.State{HasLeader: true}, Warning, []string{"jobs would wait"}},

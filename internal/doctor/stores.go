@@ -151,7 +151,7 @@ func (fs *Findings) JudgeState(s *repo.State) {
 				"(chronyd: makestep only for the first updates, such as makestep 1 3)"),
 		OK("no job or worker has a time in the future"))
 	fs.Judge("leader",
-		Warn(s.LeaderOpen, "the leader cannot do one of its tasks (see its metric maintenance_blocked), "+
+		Warn(s.LeaderBlocked, "the leader cannot do one of its tasks (see its metric maintenance_blocked), "+
 			"and no running process can take over from it",
 			"check the other findings, and the leader's log for \"maintenance failed\"; once a process without this problem runs, it takes over"),
 		Warn(!s.HasLeader, "none: no process queues due jobs, recovers lost ones or removes old data",
