@@ -17,7 +17,7 @@ const (
 )
 
 // Lines writes log lines in the background. All waiting lines are written with one call of the output's Write. Logging never waits, even
-// if nobody reads the output. A line that arrives while 4 MiB are waiting is dropped and counted.
+// if no program reads the output. A line that arrives while 4 MiB are waiting is dropped and counted.
 type Lines struct {
 	out  io.Writer
 	tell func(lines int)

@@ -26,9 +26,9 @@ type ServerOptions struct {
 	// Dir is the server's folder: its data (in "data"), its log, and the password of Postgres. It is created if missing.
 	//
 	// No server runs as root. If this process runs as root, the server runs as the owner of existing data. Without data, it runs as the first
-	// existing user of these: "postgres" for Postgres, "redis" or "valkey" for Redis, then "nobody". If that user cannot enter Dir (for
-	// example /root/x), the files are in a folder below /var/lib/forgerun. A link in Dir points there, and a warning says so. The user can
-	// always enter a folder made by MkdirTemp.
+	// existing user of these: "postgres" for Postgres, "redis" or "valkey" for Redis, then the system's unprivileged user. If that user
+	// cannot enter Dir (for example /root/x), the files are in a folder below /var/lib/forgerun. A link in Dir points there, and a warning
+	// says so. The user can always enter a folder made by MkdirTemp.
 	Dir string
 	// Programs is a folder with the server's programs. It is used only if the machine has no such programs.
 	Programs string
