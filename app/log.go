@@ -9,8 +9,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// LogTransition logs a state change in one line, with the fields of section 16. request_id is the id of the request that caused the
-// change, or that submitted the job.
+// LogTransition logs a state change in one line, with the fields of section 16 of the API contract. request_id is the id of the request
+// that caused the change, or that submitted the job.
 func LogTransition(ctx context.Context, log *slog.Logger, action string, j *job.Job, from, to job.State, more ...slog.Attr) {
 	if !log.Enabled(ctx, slog.LevelInfo) {
 		return
@@ -55,7 +55,7 @@ func failureAttrs(f *job.Failure) []slog.Attr {
 	}
 }
 
-// ErrorFields returns the log fields of an error (section 16).
+// ErrorFields returns the log fields of an error (API contract, section 16).
 func ErrorFields(err error) slog.Attr {
 	return slog.Group("", slog.String("error_code", string(job.CodeOf(err))), slog.String("error_message", err.Error()))
 }

@@ -14,8 +14,8 @@ const (
 	NotifiedBySweep  = "sweep"
 )
 
-// Metrics of the use cases, the worker and the maintenance (section 16). Every process exposes all of them, starting at zero. Labels have
-// few fixed values. Ids and texts of clients are never label values.
+// Metrics of the use cases, the worker and the maintenance (API contract, section 16). Every process exposes all of them, starting at zero.
+// Labels have few fixed values. Ids and texts of clients are never label values.
 type Metrics struct {
 	IdempotencyHits            prometheus.Counter
 	BatchesCompleted           *prometheus.CounterVec

@@ -17,7 +17,7 @@ import (
 
 const problemType = "application/problem+json"
 
-// TerminalStatus reports whether a jobStatus never changes again. The comparison is case-sensitive (draft, section 3.3).
+// TerminalStatus reports whether a jobStatus never changes again. The comparison is case-sensitive (async-problem-details, section 3.3).
 func TerminalStatus(status string) bool {
 	switch status {
 	case StatusCompleted, StatusFailed, StatusCancelled, StatusTimedOut, StatusCompletedWithErrors:
@@ -26,7 +26,7 @@ func TerminalStatus(status string) bool {
 	return false
 }
 
-// Limits of resubmission (draft, sections 3.7 and 9.4).
+// Limits of resubmission (async-problem-details, sections 3.7 and 9.4).
 const (
 	MaxSubmissions = 5           // of the same work, including the first one
 	minRetryDelay  = time.Second // even if the server says less
@@ -51,7 +51,7 @@ type Outcome struct {
 }
 
 // ParseOutcome parses an outcome document from any source: HTTP, a webhook, an event stream, a broker. contentType may be "" if unknown.
-// The caller should log Warnings (draft, section 3.5).
+// The caller should log Warnings (async-problem-details, section 3.5).
 func ParseOutcome(contentType string, body []byte) (*Outcome, error) {
 	return parseOutcome(contentType, body, time.Now())
 }
@@ -79,7 +79,7 @@ func (o *Outcome) UnmarshalJSON(text []byte) error {
 	m.take("retryable", &o.retryable)
 	m.fill(o)
 	o.Extensions = m
-	// Without a jobStatus there is no contradiction to completedAt (draft, section 3.5).
+	// Without a jobStatus there is no contradiction to completedAt (async-problem-details, section 3.5).
 	if !o.CompletedAt.IsZero() && o.JobStatus != "" && !o.Terminal() {
 		o.CompletedAt = time.Time{}
 		o.Warnings = append(o.Warnings, fmt.Sprintf("completedAt is ignored: the jobStatus %q is not terminal", line(o.JobStatus)))
@@ -118,7 +118,7 @@ func (o *Outcome) Retryable() bool {
 // the work must not be submitted again, or if the server asks for a wait of more than an hour.
 //
 // retryAfter counts from completedAt. If that is absent, it counts from the receipt. The wait is at least a second, grows with each
-// submission, and has jitter (draft, sections 3.7 and 9.4).
+// submission, and has jitter (async-problem-details, sections 3.7 and 9.4).
 func (o *Outcome) RetryDelay(now time.Time, try int) (wait time.Duration, ok bool) {
 	return o.retryDelay(now, try, rand.Float64())
 }

@@ -35,7 +35,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// Draft, section 3.2: ids are opaque. The client escapes ids, so that none changes the path.
+// async-problem-details, section 3.2: ids are opaque. The client escapes ids, so that none changes the path.
 // Promise: clients 3.2
 func TestIDsAreOpaque(t *testing.T) {
 	t.Parallel()
@@ -92,7 +92,7 @@ func TestRetriedRequests(t *testing.T) {
 	}
 }
 
-// Draft, section 6.7: the Retry-After of a 429 says when to repeat the request.
+// async-problem-details, section 6.7: the Retry-After of a 429 says when to repeat the request.
 // Promise: clients 6.7
 func TestRetryAfterOfARequest(t *testing.T) {
 	t.Parallel()

@@ -213,7 +213,7 @@ func mayPass(err error) (status int, asked time.Duration, passing bool) {
 }
 
 // transient reports whether the same request may succeed soon. It also returns the status and the Retry-After of the response. Retry-After
-// is about the request, never about the job (draft, section 6.7).
+// is about the request, never about the job (async-problem-details, section 6.7).
 func transient(err error) (status int, asked time.Duration, passing bool) {
 	if _, lost := errors.AsType[*NoAnswerError](err); lost {
 		return 0, 0, true

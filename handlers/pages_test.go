@@ -250,7 +250,8 @@ func TestReplayForAnotherPage(t *testing.T) {
 	require.Equal(t, "Origin", again.Header.Get("Vary"))
 }
 
-// A page of a foreign origin cannot create a client. Browsers need no preflight for a request that has neither key nor body.
+// A page of a foreign origin cannot create a client. The server must refuse the request: browsers send it without a preflight, because it
+// has neither an API key nor a body.
 func TestForeignPagesCannotCreateClients(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withOrigins(t, pageOrigin))

@@ -9,8 +9,8 @@ import (
 // MaxBatchItems limits the jobs of a batch.
 const MaxBatchItems = 1000
 
-// MaxFailedItems is how many failed items a batch's outcome document lists (draft section 7.1.1). The list of the batch's jobs
-// shows all of them.
+// MaxFailedItems is how many failed items a batch's outcome document lists (async-problem-details, section 7.1.1). The list of the batch's
+// jobs shows all of them.
 const MaxFailedItems = 50
 
 // BatchRequest is a decoded request for many jobs.
@@ -105,7 +105,8 @@ type BatchSubmission struct {
 	Committed      func() // called after the commit, once for the whole batch
 }
 
-// BatchOutcome is the outcome of a batch. It is set once all jobs are final. Later retries do not change it (draft section 4.2).
+// BatchOutcome is the outcome of a batch. It is set once all jobs are final. Later retries do not change it (async-problem-details, section
+// 4.2).
 type BatchOutcome struct {
 	Status      Status
 	CompletedAt time.Time
@@ -135,7 +136,7 @@ func (f ItemFailure) In(language string) string {
 	return failure.In(language)
 }
 
-// ItemOutcome is an item in the results of a batch's document (draft section 7.1).
+// ItemOutcome is an item in the results of a batch's document (async-problem-details, section 7.1).
 type ItemOutcome struct {
 	ItemID          string `json:"itemId"`
 	Status          Status `json:"status"`
@@ -144,8 +145,8 @@ type ItemOutcome struct {
 	ProcessingStage Stage  `json:"processingStage"`
 }
 
-// BatchStatus returns the status of a batch from the numbers of its ended items (draft section 7.2). A cancel is not an error, because the
-// client asked for it.
+// BatchStatus returns the status of a batch from the numbers of its ended items (async-problem-details, section 7.2). A cancel is not an
+// error, because the client asked for it.
 func BatchStatus(succeeded, failed, canceled int) Status {
 	switch {
 	case failed > 0 && succeeded+canceled > 0:
@@ -193,7 +194,7 @@ func ItemInstance(batch ID, index int) string {
 	return BatchPath(batch) + "#/jobs/" + strconv.Itoa(index)
 }
 
-// BatchDocument returns the outcome document of a batch (draft section 7).
+// BatchDocument returns the outcome document of a batch (async-problem-details, section 7).
 func (l Links) BatchDocument(b *Batch) Document {
 	d := Document{
 		Instance: l.At(BatchPath(b.ID)), JobID: b.ID, JobStatus: b.Status(),

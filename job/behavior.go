@@ -216,7 +216,7 @@ func (h Held) FailAsPlanned(p *PlannedFailure, b Backoff, random float64) Finish
 }
 
 // RetryWait returns the wait between j's current attempt, which failed, and the next one. A planned retry_after counts from the end of the
-// attempt (draft section 3.7). A manual retry therefore waits only for the rest of retry_after.
+// attempt (async-problem-details, section 3.7). A manual retry therefore waits only for the rest of retry_after.
 func (j *Job) RetryWait(now time.Time, b Backoff, random float64) time.Duration {
 	if j.Failure != nil && j.Failure.Reason == CustomFailed && j.FinishedAt != nil {
 		if p := j.Definition.FailureOf(j.Attempt); p != nil && p.Problem.RetryAfter > 0 {

@@ -209,7 +209,7 @@ func (f Finished) Notification() Notification {
 	return Notification{ClientID: f.ClientID, JobID: f.JobID, Attempt: f.Attempt, Ended: true}
 }
 
-// Backlog is the work of the whole system and the workers for it, counted at one moment (section 16).
+// Backlog is the work of the whole system and the workers for it, counted at one moment (API contract, section 16).
 type Backlog struct {
 	// Jobs is the number of unfinished jobs in each state. Counting stops at a limit.
 	Jobs map[State]int

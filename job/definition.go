@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Type is the type of a requested job (section 8).
+// Type is the type of a requested job (API contract, section 8).
 type Type string
 
 // Job types.
@@ -64,7 +64,7 @@ func (c Catalogue) Offered() []Kind {
 }
 
 // Define returns the definition of a job that was requested at the given time. The time is the seed, so the same time and catalogue
-// produce the same definition (section 6). If kind is "", Define draws a kind, but never PAYLOAD_INVALID.
+// produce the same definition (API contract, section 6). If kind is "", Define draws a kind, but never PAYLOAD_INVALID.
 func (c Catalogue) Define(t Type, kind Kind, requestedAt time.Time, emit *Emission) (Definition, error) {
 	seed := requestedAt.UnixMicro()
 	if kind == "" {
@@ -144,7 +144,7 @@ var ErrExhausted = errors.New("the machine has too little disk space, memory or 
 // ErrBadDefinition is wrapped by every error of Definition.Validate.
 var ErrBadDefinition = errors.New("job definition is missing or invalid")
 
-// Validate checks a stored definition. A damaged definition fails the job (section 14).
+// Validate checks a stored definition. A damaged definition fails the job (API contract, section 14).
 func (d Definition) Validate() error {
 	custom, least := d.WorkKind == Custom, 1*kib
 	if custom {

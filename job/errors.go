@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Code is an error code of the API (section 14), always prefixed with RFA_.
+// Code is an error code of the API (API contract, section 14), always prefixed with RFA_.
 type Code string
 
 // Error codes: the 22 of the contract, then additional ones.

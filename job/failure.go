@@ -21,7 +21,7 @@ const (
 	CustomFailed        Reason = "custom-failure"
 )
 
-// Stage is the processing step in which an attempt failed (draft section 3.8, table 3).
+// Stage is the processing step in which an attempt failed (async-problem-details, section 3.8, table 3).
 type Stage string
 
 // Stages of the draft's table 3.

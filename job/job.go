@@ -143,7 +143,7 @@ func (j *Job) EstimatedCompletion(scale float64) *time.Time {
 	return &end
 }
 
-// CanRetry reports whether /retry would queue the job again (section 11).
+// CanRetry reports whether /retry would queue the job again (API contract, section 11).
 func (j *Job) CanRetry() bool { return j.RefusalOfRetry() == nil }
 
 // RefusalOfRetry returns why a job cannot be retried, or nil if it can. A job can be retried if its failure is retryable and it has
@@ -197,7 +197,7 @@ type Attempt struct {
 	Failure    *Failure
 }
 
-// Report is the report of one finished attempt (section 8, get job report).
+// Report is the report of one finished attempt (API contract, section 8, get job report).
 type Report struct {
 	Origin
 	Attempt

@@ -2,7 +2,7 @@ package job
 
 import "time"
 
-// Kind is a kind of synthetic work in the catalogue (section 6).
+// Kind is a kind of synthetic work in the catalogue (API contract, section 6).
 type Kind string
 
 // Work kinds.

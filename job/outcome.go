@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Status is the draft's jobStatus (draft section 4).
+// Status is the draft's jobStatus (async-problem-details, section 4).
 type Status string
 
 // Statuses of the draft's registry.
@@ -43,8 +43,8 @@ func StatusOf(s State, failure *Failure) Status {
 	}
 }
 
-// Document is the outcome document of an attempt or a batch (draft sections 3 and 7). It has the members of RFC 9457 and of the draft. If
-// there is no failure, only two members of RFC 9457 are set: Instance and, for a batch, Detail.
+// Document is the outcome document of an attempt or a batch (async-problem-details, sections 3 and 7). It has the members of RFC 9457 and
+// of the draft. If there is no failure, only two members of RFC 9457 are set: Instance and, for a batch, Detail.
 type Document struct {
 	Type     string `json:"type,omitempty"`
 	Title    string `json:"title,omitempty"`
@@ -88,18 +88,18 @@ func (d Document) MarshalJSON() ([]byte, error) {
 	return append(append(text[:len(text)-1], ','), d.extensions[1:]...), nil
 }
 
-// Scenario is the work that the catalogue plans for a job (section 6). It never changes. If the definition is damaged, only the kind is
-// known.
+// Scenario is the work that the catalogue plans for a job (API contract, section 6). It never changes. If the definition is damaged, only
+// the kind is known.
 type Scenario struct {
 	WorkKind        Kind   `json:"workKind"`
 	DurationMS      int64  `json:"durationMs,omitempty"`
 	ExpectedOutcome string `json:"expectedOutcome,omitempty"` // final state of attempt 1
 }
 
-// IsProblem reports whether d is sent as application/problem+json (draft section 11.7). Other documents are plain JSON.
+// IsProblem reports whether d is sent as application/problem+json (async-problem-details, section 11.7). Other documents are plain JSON.
 func (d Document) IsProblem() bool { return d.Type != "" }
 
-// Encode encodes d as one line of JSON, without escapes for HTML, and returns its media type (draft section 11.7).
+// Encode encodes d as one line of JSON, without escapes for HTML, and returns its media type (async-problem-details, section 11.7).
 func (d Document) Encode() (mediaType string, body []byte, err error) {
 	mediaType = "application/json"
 	if d.IsProblem() {

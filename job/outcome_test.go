@@ -128,7 +128,7 @@ func draftSchema(t *testing.T) *jsonschema.Schema {
 	return compiled
 }
 
-// requireConforming also checks the rules that a schema cannot express (draft sections 3, 5.1, 6.1 and 10.3).
+// requireConforming also checks the rules that a schema cannot express (async-problem-details, sections 3, 5.1, 6.1 and 10.3).
 func requireConforming(t *testing.T, schema *jsonschema.Schema, d job.Document) {
 	t.Helper()
 	text := must(json.Marshal(d))(t)

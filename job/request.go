@@ -110,11 +110,12 @@ func (c Catalogue) checkCustom(r Request) []Violation {
 	return r.Behavior.Check(c.MaxRuntime)
 }
 
-// clockSkew is how far in the past an execution_at may be, because the client's clock may be slow (section 10). Such a job is due at once.
+// clockSkew is how far in the past an execution_at may be, because the client's clock may be slow (API contract, section 10). Such a job is
+// due at once.
 const clockSkew = time.Second
 
-// TooLate reports whether execution_at is more than clockSkew in the past (section 10), and returns the violation. For EXECUTE and
-// EMIT_EVENT jobs, Check already refuses an execution_at.
+// TooLate reports whether execution_at is more than clockSkew in the past (API contract, section 10), and returns the violation. For
+// EXECUTE and EMIT_EVENT jobs, Check already refuses an execution_at.
 func (r Request) TooLate(now time.Time) (Violation, bool) {
 	if r.ExecutionAt == nil || !r.ExecutionAt.Before(now.Add(-clockSkew)) || r.Type == Execute || r.Type == EmitEvent {
 		return Violation{}, false

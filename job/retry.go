@@ -64,7 +64,7 @@ func (j *Job) WithRetry(p *RetryPolicy) {
 // Backoff returns the waits of the job's retry policy, or b if the policy sets none.
 func (j *Job) Backoff(b Backoff) Backoff { return j.Definition.Policy().backoff(b) }
 
-// Backoff determines the waits between attempts (section 11). They double from Base up to Max, unless Exact lists them.
+// Backoff determines the waits between attempts (API contract, section 11). They double from Base up to Max, unless Exact lists them.
 type Backoff struct {
 	Base time.Duration
 	Max  time.Duration
@@ -95,8 +95,8 @@ func (b Backoff) Wait(attempt int, random float64) time.Duration {
 	return time.Duration(random * float64(b.Ceiling(attempt)))
 }
 
-// RetryAfter returns the ceiling in whole seconds, rounded up, at least 1. It is the retryAfter of a retryable failure (draft section
-// 3.7).
+// RetryAfter returns the ceiling in whole seconds, rounded up, at least 1. It is the retryAfter of a retryable failure
+// (async-problem-details, section 3.7).
 func (b Backoff) RetryAfter(attempt int) int {
 	return max(1, int(math.Ceil(b.Ceiling(attempt).Seconds())))
 }

@@ -2,7 +2,7 @@ package job
 
 import "slices"
 
-// State is a state in the lifecycle of a job (section 9 of the API specification).
+// State is a state in the lifecycle of a job (section 9 of the API contract).
 type State string
 
 // States of a job.
@@ -31,7 +31,7 @@ func (s State) Waiting() bool { return s == Created || s == Queued }
 // Held reports whether a job in s has a worker.
 func (s State) Held() bool { return s == Assigned || s == Running }
 
-// Outcome is the outcome of a finished job (section 8, get job).
+// Outcome is the outcome of a finished job (API contract, section 8, get job).
 type Outcome string
 
 // Outcomes of finished jobs.

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Webhook is a client's subscription. The service sends the requested events to its URL (section 8). Secrets are encrypted with a key that
-// is not in the database.
+// Webhook is a client's subscription. The service sends the requested events to its URL (API contract, section 8). Secrets are encrypted
+// with a key that is not in the database.
 type Webhook struct {
 	ID          ID
 	ClientID    ID

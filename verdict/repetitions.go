@@ -69,7 +69,7 @@ func intentKeys(s scope, x *exchange) []intentKey {
 	return []intentKey{{s, sameIntention, x.Correlation, x.Body}, {s, sameIntention, x.Correlation, ""}}
 }
 
-// resubmissions returns the requests with the same intention or idempotency key as x.
+// resubmissions returns groups of requests: those with the same purpose as x (see intended), and those with the same idempotency key.
 func (all repetitions) resubmissions(s scope, x *exchange) []group { return all.of(resubmitted(s, x)) }
 
 func resubmitted(s scope, x *exchange) []intentKey {

@@ -48,7 +48,7 @@ func New(cfg Config, store *repo.Store, clock app.Clock, log *slog.Logger) *Serv
 	return &Service{cfg: cfg, store: store, clock: clock, log: log, memory: newMemory()}
 }
 
-// CreateClient creates a client (section 8).
+// CreateClient creates a client (API contract, section 8).
 func (k *Service) CreateClient(ctx context.Context, caller job.Caller) (job.Client, error) {
 	if !caller.Admin && !k.cfg.OpenRegistration {
 		if caller.Anonymous() {

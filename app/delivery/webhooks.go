@@ -31,7 +31,7 @@ type WebhooksDeps struct {
 	Log         *slog.Logger
 }
 
-// Webhooks has the use cases of webhooks and their deliveries (section 8). The embedded Store reads them.
+// Webhooks has the use cases of webhooks and their deliveries (API contract, section 8). The embedded Store reads them.
 type Webhooks struct {
 	WebhooksDeps
 	proofs *slots

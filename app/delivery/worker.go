@@ -1,5 +1,6 @@
-// Package delivery has the use cases of webhooks (section 8), and the delivery worker. The worker handles one task per delivery: it
-// claims the delivery, sends it, and records the result. A Notifier creates the tasks of new deliveries. A Relay replaces lost tasks.
+// Package delivery has the use cases of webhooks (API contract, section 8), and the delivery worker. The worker handles one task per
+// delivery: it claims the delivery, sends it, and records the result. A Notifier creates the tasks of new deliveries. A Relay replaces lost
+// tasks.
 package delivery
 
 import (
@@ -57,8 +58,8 @@ const (
 // HandlersOf returns how many tasks a process handles at once. Most of them only wait.
 func HandlersOf(concurrency int) int { return max(concurrency, min(64*max(1, concurrency), 4096)) }
 
-// Worker handles the tasks of deliveries (section 8). Its limits keep a hanging endpoint from delaying other endpoints. Storage decides
-// which deliveries are due. A fencing token protects each claim. The claims of a dead process expire.
+// Worker handles the tasks of deliveries (API contract, section 8). Its limits keep a hanging endpoint from delaying other endpoints.
+// Storage decides which deliveries are due. A fencing token protects each claim. The claims of a dead process expire.
 type Worker struct {
 	cfg     WorkerConfig
 	store   *repo.Store

@@ -31,9 +31,9 @@ const (
 	maxRate    = 50_000  // jobs per second that all other processes may accept together
 )
 
-// Capacity keeps the number of active and of queued jobs below the limits (section 17). All processes together keep the limits for all
-// jobs. A process uses its lease: a part of the free capacity that Postgres granted. Jobs and leases together never exceed the limits.
-// The limit per client is exact within one process. Jobs stored by other processes are noticed about a second later.
+// Capacity keeps the number of active and of queued jobs below the limits (API contract, section 17). All processes together keep the
+// limits for all jobs. A process uses its lease: a part of the free capacity that Postgres granted. Jobs and leases together never exceed
+// the limits. The limit per client is exact within one process. Jobs stored by other processes are noticed about a second later.
 type Capacity struct {
 	limit   job.Load
 	store   *repo.Store

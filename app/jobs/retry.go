@@ -10,8 +10,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Retry queues the next attempt of a FAILED job after its backoff (section 11). It does not change jobs in other states. It returns a
-// conflict if the failure is not retryable or no attempts are left. The retry needs free capacity, as a submission does.
+// Retry queues the next attempt of a FAILED job after its backoff (API contract, section 11). It does not change jobs in other states. It
+// returns a conflict if the failure is not retryable or no attempts are left. The retry needs free capacity, as a submission does.
 func (s *Service) Retry(ctx context.Context, client, id job.ID) (job.Change, error) {
 	return s.retry(ctx, client, id, retryOptions{})
 }

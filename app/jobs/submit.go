@@ -14,8 +14,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Submit accepts a job (section 7): when it returns without an error, the job is durable. A repeated idempotency key gets the first
-// response, even under overload or if execution_at has passed.
+// Submit accepts a job (API contract, section 7): when it returns without an error, the job is durable. A repeated idempotency key gets the
+// first response, even under overload or if execution_at has passed.
 func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receipt, err error) {
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanSubmit, r.ClientID)
 	defer func() { app.EndSpan(span, receipt.JobID, receipt.State, err) }()

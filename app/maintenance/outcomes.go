@@ -21,8 +21,8 @@ const (
 	unknownEntry = "unknown"
 )
 
-// publisher appends the document of each ended attempt to a Redis stream, at least once (section 8). It marks an outcome as published
-// after the append succeeded. It deletes an outcome from Postgres a minute later, if the stream lost nothing.
+// publisher appends the document of each ended attempt to a Redis stream, at least once (API contract, section 8). It marks an outcome as
+// published after the append succeeded. It deletes an outcome from Postgres a minute later, if the stream lost nothing.
 //
 // The publisher compares the stream's last entry with its own last entry. If they differ, it appends all stored outcomes again. They
 // differ if Redis lost data, or another process was the leader meanwhile.

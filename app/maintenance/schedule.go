@@ -21,8 +21,8 @@ const (
 	schedulerUnpublished = 25
 )
 
-// schedule queues all due jobs (section 10). It publishes the events of these jobs afterwards, so that notifications do not delay
-// scheduling.
+// schedule queues all due jobs (API contract, section 10). It publishes the events of these jobs afterwards, so that notifications do not
+// delay scheduling.
 func (m *Maintenance) schedule(ctx context.Context, leading func() bool) error {
 	for more := true; more; {
 		var due [][]job.Job

@@ -18,8 +18,8 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Rescuer releases jobs that their worker no longer runs. ASSIGNED jobs are queued again, and RUNNING jobs fail (section 14). It does not
-// know which jobs have a callback, so it asks for the deliveries of every job. Rescues are rare, so this is cheap.
+// Rescuer releases jobs that their worker no longer runs. ASSIGNED jobs are queued again, and RUNNING jobs fail (API contract, section 14).
+// It does not know which jobs have a callback, so it asks for the deliveries of every job. Rescues are rare, so this is cheap.
 type Rescuer struct {
 	Store     *repo.Store
 	Queue     app.Queue

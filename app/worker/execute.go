@@ -109,7 +109,7 @@ func (w *Worker) outcome(ctx context.Context, c *job.Claim) (finish job.Finish, 
 		return job.Finish{}, false
 	case errors.As(err, &failure):
 		return w.failed(c, failure.FailureReason()), true
-	case errors.Is(cause, errTimeLimit), errors.Is(err, errTimeLimit): // success after the limit does not count (section 17)
+	case errors.Is(cause, errTimeLimit), errors.Is(err, errTimeLimit): // success after the limit does not count (API contract, section 17)
 		return w.failed(c, job.TimedOut), true
 	case err == nil && !complete(result, d):
 		w.Log.ErrorContext(ctx, "job output unusable", append(about(c, "finish"), app.ErrorFields(errIncomplete))...)
@@ -133,7 +133,7 @@ func (w *Worker) outcome(ctx context.Context, c *job.Claim) (finish job.Finish, 
 	}
 }
 
-// usable checks a stored definition. A missing value is an error, never replaced by a default (section 14).
+// usable checks a stored definition. A missing value is an error, never replaced by a default (API contract, section 14).
 func usable(d *job.Definition, t job.Type) error {
 	switch {
 	case d == nil:

@@ -48,7 +48,7 @@ func sum(families map[string]*dto.MetricFamily, name string, labels ...string) (
 	return total
 }
 
-// metricNames lists the metrics in section 16 of the contract, and further metrics in the operators' documentation.
+// metricNames lists the metrics in section 16 of the API contract, and further metrics in the operators' documentation.
 var metricNames = []string{
 	"jobs_submitted_total", "jobs_queued_total", "jobs_running_total", "jobs_succeeded_total", "jobs_failed_total", "jobs_canceled_total",
 	"job_queue_depth", "job_queue_wait_seconds", "job_execution_seconds", "webhook_deliveries_total", "webhook_failures_total",

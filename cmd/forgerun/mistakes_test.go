@@ -47,7 +47,7 @@ var mistakes = map[string]mistake{
 	"repeated-delivery":   {style: "webhook", profile: fault.DuplicateDeliveries, own: true},
 	"not-retryable":       {style: "poll", profile: fault.FlakyNetwork, own: true},
 	"no-key-in-url":       {style: "poll", profile: fault.FlakyNetwork},
-	"connection-reuse":    {style: "poll", profile: fault.Overloaded, own: true}, // a proxy cannot know whether the API closed the connections
+	"connection-reuse":    {style: "poll", profile: fault.Overloaded, own: true}, // a proxy cannot see who closed the connections
 	"time-outs":           {style: "poll", profile: fault.StaleConnections, also: []string{"outcome-learned"}},
 	"redirects":           {style: "poll", profile: fault.Moved, also: []string{"retry-only-retryable", "outcome-learned"}},
 	"content-negotiation": {style: "poll", profile: fault.Overloaded, own: true},

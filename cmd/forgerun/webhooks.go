@@ -95,8 +95,8 @@ func (p *process) newDirectory() func(context.Context) ([]byte, error) {
 	}
 }
 
-// rateWait is how long a delivery waits for the rate limit in Redis. If Redis does not answer in time, the process applies the limit to
-// its own deliveries.
+// rateWait is how long a delivery waits for Redis' answer about the rate limit. If Redis does not answer in time, the process applies the
+// limit to its own deliveries.
 const rateWait = 2 * time.Second
 
 // startDeliverer waits until there is a key to sign with, and begins to deliver.

@@ -86,7 +86,7 @@ func (s *schema) duration() check {
 
 const maxKeyBytes = 255
 
-// MaxCorrelationBytes is the maximum length of a correlation id (draft-ratnawat-httpapi-async-problem-details, section 9.2).
+// MaxCorrelationBytes is the maximum length of a correlation id (async-problem-details, section 9.2).
 const MaxCorrelationBytes = 256
 
 // Descriptions of valid values, for error messages.

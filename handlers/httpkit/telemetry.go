@@ -146,11 +146,11 @@ type Provenance struct {
 }
 
 // Long correlation ids are refused and not truncated: the client could not find its job by a truncated id
-// (draft-ratnawat-httpapi-async-problem-details, section 9.2).
+// (async-problem-details, section 9.2).
 var errLongCorrelation = job.Errorf(job.CodeValidationFailed, "The X-Correlation-ID header must be %s", decode.CorrelationForm)
 
-// Provenance parses the headers. The trace-id of traceparent has priority over X-Correlation-ID (draft section 3.9). A correlation id
-// that is too long is an error; other malformed headers are ignored.
+// Provenance parses the headers. The trace-id of traceparent has priority over X-Correlation-ID (async-problem-details, section 3.9). A
+// correlation id that is too long is an error; other malformed headers are ignored.
 func (r *Request) Provenance() (Provenance, error) {
 	p := Provenance{Language: header.Language(r.List("Accept-Language"))}
 	switch id := r.List("X-Correlation-ID"); {

@@ -154,7 +154,7 @@ func (s *API) sendJob(r *httpkit.Request, j *job.Job, warnings []job.Violation) 
 	return r.JSON(fiber.StatusOK, v)
 }
 
-// Retry-After says when to poll an unfinished job or retry a failed one (draft section 5.1).
+// Retry-After says when to poll an unfinished job or retry a failed one (async-problem-details, section 5.1).
 func (s *API) jobHeaders(r *httpkit.Request, j *job.Job) {
 	r.Set(fiber.HeaderETag, s.jobTag(r, j))
 	r.Vary(fiber.HeaderAccept)

@@ -181,7 +181,7 @@ func Occurrence(o job.Occurrence) api.Event {
 	return v
 }
 
-// MediaOf returns the media type of an outcome document (draft section 11.7).
+// MediaOf returns the media type of an outcome document (async-problem-details, section 11.7).
 func MediaOf(d job.Document) string {
 	if d.IsProblem() {
 		return problem.Media

@@ -134,7 +134,7 @@ func (s Session) SetCookie(w http.ResponseWriter, r *http.Request) {
 func ClearCookie(w http.ResponseWriter, r *http.Request) { http.SetCookie(w, cookie(r, "", -1)) }
 
 func cookie(r *http.Request, value string, maxAge int) *http.Cookie {
-	return &http.Cookie{ //nolint:gosec // browsers send a Secure cookie only over TLS, so it is not set for plain HTTP
+	return &http.Cookie{ //nolint:gosec // browsers send a Secure cookie only over TLS, so for plain HTTP, Secure is false
 		Name: SessionCookie, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https"),
 	}

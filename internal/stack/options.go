@@ -22,7 +22,7 @@ type Options struct {
 	Dir         string            // created if missing; its folder "logs" has the logs, and Close keeps them
 	Concurrency int               // concurrent jobs in a worker process; 0 means 100
 	TimeScale   float64           // factor of the jobs' durations; 0: jobs take no time
-	Env         map[string]string // FORGERUN_ variables for the processes, except those in Addresses; they override the stack's values
+	Env         map[string]string // FORGERUN_ variables that override the stack's own values; those in Addresses are refused
 	Listen      string            // address of the API if Faults is set; "": any free port of 127.0.0.1
 	APIs        int               // number of api processes; 0 means 1. More than 1 requires Faults.
 	Workers     int               // number of worker processes at first; see Scale

@@ -28,8 +28,8 @@ const (
 
 var postgresPrograms = []string{"postgres", "initdb"}
 
-// Postgres is a private server with an empty database "forgerun" and a superuser of the same name. The folder stores its random password.
-// Without a password, any local user could connect as superuser and run programs (COPY ... TO PROGRAM).
+// Postgres is a private server with an empty database "forgerun" and a superuser of the same name. A file in the server's folder has
+// the superuser's random password. Without a password, any local user could connect as superuser and run programs (COPY ... TO PROGRAM).
 type Postgres struct {
 	*server
 	bin      string

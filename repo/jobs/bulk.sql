@@ -210,7 +210,7 @@ WITH ended AS (
 -- {{guard}} => true
 
 -- name: countBulkOfBatch of countBulk, gatherBulkOfBatch of gatherBulk
--- Does not read the jobs of another client's batch, like listByBatch.
+-- Like listByBatch, it does not read the jobs of another client's batch.
 -- {{owner}} => batch_id,
 -- {{value}} => @batch::uuid,
 -- {{order}} => batch_id DESC,

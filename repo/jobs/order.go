@@ -11,9 +11,9 @@ import (
 // anyway, in any order, so a longer wait is useless.
 const maxHandOverWait = time.Second
 
-// order keeps the flushes of new jobs of this process in order (section 12). created_at rises with the number of the flush. To hand over a
-// flush means to call Submission.Committed for its jobs. A flush is handed over after the previous flush, unless that flush failed or takes
-// too long.
+// order keeps the flushes of new jobs of this process in order (API contract, section 12). created_at rises with the number of the flush.
+// To hand over a flush means to call Submission.Committed for its jobs. A flush is handed over after the previous flush, unless that flush
+// failed or takes too long.
 type order struct {
 	clock   serverClock
 	service func(time.Time) time.Time // converts Postgres' time to the service's time

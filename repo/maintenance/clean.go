@@ -8,7 +8,7 @@ import (
 	"github.com/forgerun/forgerun/repo/clients"
 )
 
-// Retention times (section 15). Events, reports and results are removed with their jobs.
+// Retention times (API contract, section 15). Events, reports and results are removed with their jobs.
 const (
 	tombstonesKept = 90 * 24 * time.Hour // remains of removed jobs
 	historyKept    = 48 * time.Hour      // one-minute buckets of the history

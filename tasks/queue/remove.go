@@ -46,7 +46,7 @@ func (q *Queue) sendRemovals(ctx context.Context, removals []removal) error {
 			missing = append(missing, removal{r.queue, r.id, true})
 		}
 	}
-	if len(missing) > 0 { // if the process ends first, workers drop the remaining tasks
+	if len(missing) > 0 { // if this process ends within removeAgain, workers drop these tasks as stale
 		missing = slices.Clip(missing)
 		time.AfterFunc(removeAgain, func() {
 			for _, r := range missing {

@@ -58,7 +58,7 @@ func (p *payload) note(b []byte) {
 	p.text = append(p.text, b[:min(len(b), maxDocument-len(p.text))]...)
 }
 
-// end returns the sum of the payload, and the decoded document if it is JSON. The sum is "" if the payload cannot be compared. end must be
+// end returns a hash of the payload, and the decoded document if it is JSON. The hash is "" if the payload cannot be compared. end must be
 // called once.
 func (p *payload) end(whole bool) (same string, document any) {
 	if p.parts != nil {

@@ -108,7 +108,7 @@ type search struct {
 
 	mu        sync.Mutex // guards the following fields, report.Trials and Progress
 	seen      map[Cell]bool
-	tried     map[Cell]int // by operation and fault, without State: number of trials
+	tried     map[Cell]int // number of trials by operation and fault; Cell.State is empty
 	shrinking string
 	kept      int
 }

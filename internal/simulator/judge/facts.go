@@ -228,7 +228,7 @@ func (j *jobFacts) findLog(run *RunContext) {
 	}
 }
 
-// The states of a job (section 9 of the API specification).
+// The states of a job (section 9 of the API contract).
 const (
 	created   = "CREATED"
 	queued    = "QUEUED"
@@ -246,7 +246,7 @@ const (
 	nameEmitted      = "event.emitted"
 )
 
-// transitions maps each state to its possible next states and their events (section 9). A new job has the previous state "".
+// transitions maps each state to its possible next states and their events (API contract, section 9). A new job has the previous state "".
 var transitions = map[string]map[string]string{
 	"":       {created: "job.created"},
 	created:  {queued: "job.queued", canceled: "job.canceled"},
@@ -258,7 +258,7 @@ var transitions = map[string]map[string]string{
 
 func eventName(from, to string) string { return transitions[from][to] }
 
-// outcomes maps each final state to its outcome (section 8).
+// outcomes maps each final state to its outcome (API contract, section 8).
 var outcomes = map[string]string{succeeded: "SUCCESS", failed: "FAILED", canceled: "CANCELED"}
 
 func final(state string) bool { return outcomes[state] != "" }

@@ -2,7 +2,8 @@
 // run with the state that package collect read at the end.
 //
 // The package knows the service only from its contract. It has its own copies of the states, transitions and work kinds, so that it does
-// not repeat mistakes of the service. Invariants that need an unread source are reported as not checked.
+// not repeat mistakes of the service. If the database or another source was not read, the invariants that
+// need it are reported as not checked.
 package judge
 
 import (

@@ -130,7 +130,7 @@ func (c *checker) leastDuration() time.Duration {
 	return least - least/100 - 5*time.Millisecond
 }
 
-// Codes of failures (section 10).
+// Codes of failures (API contract, section 10).
 const (
 	codeInternal   = "RFA_INTERNAL"
 	codeDependency = "RFA_DEPENDENCY_TIMEOUT"
@@ -143,7 +143,7 @@ const (
 	emitEvent      = "EMIT_EVENT"      // type of jobs that publish an event chosen by the client
 )
 
-// workKind says how an attempt ends without faults (section 6).
+// workKind says how an attempt ends without faults (API contract, section 6).
 type workKind struct {
 	duration time.Duration // to be multiplied by TimeScale; 0: depends on the service's settings
 	result   int           // size of the result of a successful attempt, in bytes

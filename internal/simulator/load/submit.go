@@ -176,9 +176,9 @@ func answerOf(sent time.Time, err error) history.Answer {
 	return a
 }
 
-// submitUntilKnown repeats a submission, with the same key, until it knows whether the job was created. After a try without a response, it
-// also repeats after a temporary refusal, because that try may have created the job. send returns the answer to the request, and one
-// answer for each ticket.
+// submitUntilKnown repeats a submission, with the same key, until it knows whether the job was created. A try without a response may have
+// created the job. So after such a try, temporary refusals are also followed by another try. send returns the answer to the request, and
+// one answer for each ticket.
 func (e *Engine) submitUntilKnown(
 	ctx context.Context, intended time.Time, list []*ticket, send func(context.Context) (history.Answer, []history.Answer),
 ) {

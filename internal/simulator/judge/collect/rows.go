@@ -24,8 +24,8 @@ import (
 // ofRun is the condition for jobs of the run: the run created the client (@clients), or the correlation id names a ticket (@tickets).
 const ofRun = `(j.client_id = ANY (@clients::uuid[]) OR starts_with(j.correlation_id, @tickets))`
 
-// selectWebhooks returns a time for each changed webhook. Every event before this time must have a delivery to the webhook. This time is
-// when the webhook was disabled or deleted, or else created. 5 s are subtracted, because transactions may commit late.
+// selectWebhooks returns for each changed webhook the time from which events need no delivery to it. This is when the webhook was disabled
+// or deleted. After any other change it is when the webhook was created. 5 s are subtracted, because transactions may commit late.
 const selectWebhooks = `
 SELECT webhook_id::text, CASE WHEN disabled_at = updated_at OR deleted_at = updated_at THEN updated_at ELSE created_at END - interval '5 s'
 FROM webhooks WHERE updated_at > created_at`
