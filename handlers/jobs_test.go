@@ -137,7 +137,7 @@ func TestBatchItemsCountForRateLimit(t *testing.T) {
 	require.Contains(t, a.text, "This submission counts as 3")
 }
 
-// A read that waits is refused if its key is revoked meanwhile. A submission is acknowledged, because the job was accepted before.
+// If the key is revoked during a wait, a read is refused. A submission still gets 202, because the job was accepted before the wait.
 func TestKeyIsCheckedAfterAWait(t *testing.T) {
 	t.Parallel()
 	for _, request := range [][]string{{"GET", queuedSelf, ""}, {"POST", "/v1/jobs", leastBody}} {

@@ -87,7 +87,7 @@ func TestListsOfOneClientDoNotBlockOthers(t *testing.T) {
 	for _, a := range answers {
 		require.Equal(t, 200, within(t, a).StatusCode)
 	}
-	for range 2 { // succeeds twice only if every slot was released
+	for range 2 { // fails if a slot was not released
 		require.True(t, lists.TryAcquire(backend.ClientA))
 	}
 }

@@ -43,7 +43,7 @@ func (w *world) read(r *bufio.Reader) *reply {
 	text, err := io.ReadAll(res.Body)
 	require.NoError(w.t, err)
 	switch res.StatusCode {
-	case 400, 408, 413, 431: // possible for any request
+	case 400, 408, 413, 431: // documented for every operation
 		require.NoError(w.t, apitest.New(w.t, docs.OpenAPI).Verify("POST", "/v1/jobs", res, text))
 	}
 	return &reply{res, string(text)}
@@ -131,7 +131,7 @@ func TestFramingOfChunksIsBounded(t *testing.T) {
 	}
 	c := w.dial()
 	r := bufio.NewReader(c)
-	for range 20 { // each request may use the full limit
+	for range 20 { // the limit is per request, not per connection
 		w.write(c, fmt.Sprintf("%sTransfer-Encoding: chunked\r\n\r\n12;%s\r\n%s\r\n0\r\n\r\n", submitHead, strings.Repeat("x", limit), leastBody))
 		require.Equal(t, 202, w.read(r).StatusCode)
 	}

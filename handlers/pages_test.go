@@ -136,11 +136,11 @@ func TestBelowAPath(t *testing.T) {
 			references := func(w *world, base string) string {
 				ask := func() *reply { return w.try(rt, "X-Request-Id", backend.Job.String(), "Accept", accept) }
 				a := ask()
-				for strings.Contains(a.text, "reset is not complete yet") { // a busy machine needs several requests
+				for strings.Contains(a.text, "reset is not complete yet") { // reset takes several requests on a busy machine
 					a = ask()
 				}
 				text := a.Header.Get("Location") + "\n" + a.Header.Get("Link") + "\n" + a.text
-				if base == host { // references are relative
+				if base == host {
 					return strings.ReplaceAll(withoutVarying(text), host+"/", "/")
 				}
 				require.NotContains(t, text, `"/v1/`, "%s: a reference that is not absolute", rt.Path)
@@ -157,7 +157,7 @@ func TestBelowAPath(t *testing.T) {
 		require.Contains(t, w.send("GET", path, "").text, says, path)
 	}
 	require.Contains(t, w.send("GET", "/v1/job", "").text, "Did you mean "+host+"/forge/v1/jobs?")
-	w.madeUp = true // this response is not documented
+	w.madeUp = true // the document does not describe this redirect
 	require.Equal(t, host+"/forge/v1/jobs?limit=7", w.send("GET", "/v1/jobs?limit=7", "", headerFault, `{"moved":308}`).Header.Get("Location"))
 }
 
@@ -235,7 +235,7 @@ func TestResponsesForPages(t *testing.T) {
 	}
 }
 
-// A replayed response has the CORS headers for the page that repeats the request.
+// If another page repeats a request, the replayed response has the CORS headers for that page.
 func TestReplayForAnotherPage(t *testing.T) {
 	t.Parallel()
 	const second = "http://localhost:5173"

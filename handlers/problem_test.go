@@ -24,7 +24,7 @@ import (
 
 // inProse matches parameters and members with rules that the document states only in prose.
 var inProse = regexp.MustCompile(`/(cron|time_zone|interval|jitter|media_type|operation|cursor|advance|for|delay|refuse)$|^cursor$|` +
-	`/result/body$|` + // limited in bytes
+	`/result/body$|` + // the length limit is in bytes, which a schema cannot express
 	`/execution_at$|^/job/type$|/work_kind$|^/params/behavior/|` + // further checks by use cases
 	`^/jobs/0/(progress|problem|result)$|/effect/(status|reset|to_other_host)$`) // forbidden together with some other members
 
@@ -41,7 +41,7 @@ func TestRequestsAreAsDocumented(t *testing.T) {
 		w, yesterday := newWorld(t, func(c *Config, _ *Deps) { c.TestBed = true }), time.Now().AddDate(0, 0, -1).Format("2006-01-02")
 		for _, r := range part {
 			if r.Operation == "makeFixtures" && r.Allowed || r.At == "Prefer" && r.Operation == "submitJob" {
-				continue // it waits for workers, which do not run
+				continue // these requests wait for workers, and none run
 			}
 			if strings.Contains(r.At, "/params") {
 				r.Body = strings.Replace(r.Body, `"params":`, `"work_kind":"CUSTOM","params":`, 1)
@@ -204,8 +204,8 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-// The log line of a refused request names the client of its key, even if the secret is wrong. Without a known key, it names the client in
-// the path.
+// The log line of a refused request names the owner of the API key, even if the key's secret is wrong. If the key is unknown, the line
+// names the client in the path.
 func TestAuthenticationFailuresNameTheClient(t *testing.T) {
 	t.Parallel()
 	const secret = "a-secret-of-somebody"

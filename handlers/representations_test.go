@@ -162,7 +162,7 @@ func TestConditionsOnAResult(t *testing.T) {
 	}
 }
 
-// A failed condition prevents every change. A condition that holds does not affect the request.
+// If a condition fails, the change is not made. Otherwise the condition has no effect.
 func TestConditionsOnChanges(t *testing.T) {
 	t.Parallel()
 	const date = "Thu, 31 Jan 2000 12:01:30 GMT" // before all changes

@@ -1,5 +1,5 @@
-// Package handlers is the client API over HTTP, on Fiber. It connects the packages of the resources with package httpkit, which they
-// share. The rules about jobs are elsewhere, in the use cases.
+// Package handlers is the client API over HTTP, on Fiber. Each resource has a package of its own, and package httpkit has their shared
+// code. The rules about jobs are in the use cases, in the packages below app.
 package handlers
 
 import (

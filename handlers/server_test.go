@@ -127,7 +127,8 @@ func TestRefusedBodiesAreNotAwaited(t *testing.T) {
 	}
 }
 
-// Memory is reserved for received bytes, not for the Content-Length. It is limited for all bodies together and per client.
+// Memory is reserved for received bytes, not for the Content-Length. One limit is for all bodies together, another for each client's
+// bodies.
 func TestMemoryForBodiesIsBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxBodiesBytes = 4 * 70 << 10 }).start()

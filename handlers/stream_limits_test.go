@@ -105,7 +105,7 @@ func TestShutdownEndsStreams(t *testing.T) {
 	}
 	th.watched(22)
 	th.emit(backend.QueuedJob, 200, large(64<<10))
-	th.shutdown() // does not wait until the blocked write fails
+	th.shutdown() // returns long before the stall timeout
 	for _, r := range idle {
 		r.end()
 	}
@@ -158,11 +158,10 @@ func TestClientThatSendsTooMuchIsCutOff(t *testing.T) {
 	th.closed(stream.ClientGone, 1)
 }
 
-// memory returns the bytes that objects and stacks use. HeapInuse would include fragmentation that other tests have left, which may be
-// 10 KB per stream.
+// HeapInuse is not used, because it includes fragmentation that other tests have left: up to 10 KB per stream.
 func memory() int64 {
 	var m runtime.MemStats
-	for range 4 { // each collection halves stacks, and pooled buffers survive the first one
+	for range 4 { // one collection is not enough: it only halves stacks, and pooled buffers survive it
 		runtime.GC()
 	}
 	runtime.ReadMemStats(&m)

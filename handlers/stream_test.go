@@ -89,7 +89,7 @@ func TestStreamOfAnEndedJob(t *testing.T) {
 func TestClientStream(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
-	th.Exec(`DELETE FROM events`) // otherwise open transactions of other tests could make the stream start before these events
+	th.Exec(`DELETE FROM events`) // the stream may start before old events while other tests have open transactions
 	r := th.ask("GET", clientStream)
 	start := r.block()
 	require.NotEmpty(t, start.id, "the position to resume from")
@@ -222,6 +222,6 @@ func TestNothingIsLostBeforeTheWatch(t *testing.T) {
 		return watch(client, job)
 	}
 	th.open(path).events("job-created", "job-queued", "event-emitted")
-	th.Exec(`DELETE FROM events`) // otherwise open transactions of other tests could make the stream start before these events
+	th.Exec(`DELETE FROM events`) // the stream may start before old events while other tests have open transactions
 	th.open(clientStream).events("event-emitted")
 }

@@ -105,7 +105,7 @@ func TestBadIdempotencyKeys(t *testing.T) {
 	}
 }
 
-// A client could not find its job by a truncated id.
+// A job with a truncated correlation id could not be found by the original id.
 // Promise: draft 3.9, 9.2
 func TestLongCorrelationIDIsRefused(t *testing.T) {
 	t.Parallel()

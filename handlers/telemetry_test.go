@@ -134,7 +134,7 @@ func TestParentsOfSpans(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)
 	w := newWorld(t, with)
-	for parent, trace := range map[string]string{ // expected trace by traceparent; "": a new trace, "none": not recorded
+	for parent, trace := range map[string]string{ // traceparent and expected trace id; "": a new trace, "none": not recorded
 		"-": "", traceparent: clientTrace, unsampled: "none", traceparent[:53] + "fd": clientTrace, traceparent[:53] + "fc": "none",
 		"01" + traceparent[2:] + "-more": clientTrace, "": "", strings.ToUpper(traceparent): "",
 		"01" + traceparent[2:] + "-" + strings.Repeat("x", 9000): "", "twice": "",
@@ -150,7 +150,7 @@ func TestParentsOfSpans(t *testing.T) {
 			continue
 		}
 		all := spans()
-		s := all[len(all)-1] // the request's span ends after the use case's
+		s := all[len(all)-1] // the request's span ends last
 		require.Equal(t, s.SpanContext.TraceID().String(), j.TraceParent[3:35])
 		require.Equal(t, trace, j.CorrelationID, "a trace started by the server is no correlation id")
 		require.Equal(t, trace != "", s.Parent.IsValid(), parent)

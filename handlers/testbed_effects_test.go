@@ -24,13 +24,13 @@ func (w *world) faulty(effect, method, path, body string, headers ...string) (*r
 	return a, w.recorded()
 }
 
-// Any response has the fault's Retry-After. The record has the delay that a correct client takes from the header.
+// The record has the delay that a correct client would wait.
 func TestRetryAfterOfFaults(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).session()
 	tag := w.send("GET", jobSelf, "").Header.Get("ETag")
 	for effect, want := range map[string]struct {
-		lines []string // nil: a single line with a date
+		lines []string // expected Retry-After; nil: one line with a date
 		wait  *int
 	}{
 		`{"retry_after":61}`:                                                {[]string{"61"}, new(61)},

@@ -38,7 +38,6 @@ func (w *world) recorded() (x verdict.Exchange) {
 	return x
 }
 
-// A fault that replaces the work sends a response that the contract allows.
 func TestFaultsInsteadOfTheWork(t *testing.T) {
 	t.Parallel()
 	two, s := 2, backend.New(t)
@@ -181,8 +180,7 @@ func TestKeyRevokedDuringDelay(t *testing.T) {
 	within(t, answers).requireProblem(t, job.CodeKeyDisabled)
 }
 
-// A record has no secrets of the client, but long values that differ stay different. A key in a URL is found in any encoding. Requests
-// with a forged key belong to no session.
+// A record has no secrets of the client. A key in a URL is found in any encoding. Requests with a forged key belong to no session.
 func TestRecordsHaveNoSecrets(t *testing.T) {
 	t.Parallel()
 	const hidden = "S3cr3t.Value-42"

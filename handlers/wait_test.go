@@ -65,7 +65,7 @@ func TestGetWaitsForAChangeOfState(t *testing.T) {
 		require.Equal(t, test.status, a.StatusCode, a.text)
 		require.Equal(t, "wait=20", a.Header.Get("Preference-Applied"))
 		ended := test.to[len(test.to)-1]
-		waits := ended == job.Assigned || ended == job.Failed // a failed job may be retried
+		waits := ended == job.Assigned || ended == job.Failed // a failed job may be retried, so its state may still change
 		require.Equal(t, waits, a.Header.Get("Retry-After") == "1", "only if the job may still change")
 	}
 }
@@ -136,7 +136,7 @@ func TestNoWaitBeyondTheLimit(t *testing.T) {
 	a = w.submit("", "Prefer", "wait=5, respond-async").requireStatus(t, 202)
 	require.Equal(t, "respond-async", a.Header.Get("Preference-Applied"))
 	release()
-	for range 2 { // the limit counts a wait only while it lasts
+	for range 2 { // the first wait no longer counts toward the limit
 		a = w.send("GET", queuedSelf, "", "Prefer", "wait=1")
 		require.Equal(t, "wait=1", a.Header.Get("Preference-Applied"))
 	}

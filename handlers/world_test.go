@@ -53,7 +53,7 @@ var (
 	nobodysSelf  = "/v1/jobs/01890000-0000-7000-8000-0000000000ff"
 )
 
-// now is the time of requests. The rows of package backend are from that time.
+// now is the time of requests, and of the rows that package backend creates.
 var now = time.Date(2030, 1, 31, 12, 0, 0, 123456000, time.UTC)
 
 func at(seconds int) time.Time { return now.Add(time.Duration(seconds) * time.Second) }
@@ -218,8 +218,9 @@ func (a *reply) requireProblem(t testing.TB, code job.Code) problem.Document {
 // operatorsPath is the suffix of paths that only accept the operator's token.
 const operatorsPath = "/jobs/cancel"
 
-// send handles a request without a network. headers are name, value, ... By default it sends a valid key, and application/json as the type
-// of a body. For operatorsPath it sends the operator's token. The value "-" removes a header; a repeated name adds a line.
+// send handles a request without a network. `headers` alternates names and values. By default it sends a valid key, and application/json as
+// the type of a body. For operatorsPath it sends the operator's token. The value "-" removes a header. A repeated name adds another header
+// line.
 func (w *world) send(method, path, body string, headers ...string) *reply {
 	w.t.Helper()
 	var reader io.Reader

@@ -81,19 +81,19 @@ func (s *API) submit(r *httpkit.Request) error {
 	return s.accepted(r, receipt, req.Warnings)
 }
 
-// accepted sends 202 with the address to poll. If the client waits and the job ends in time, it sends 200 with the job. The job is
-// accepted, so errors from here on are not reported.
+// accepted sends 202 with the address to poll. If the client waits and the job ends in time, it sends 200 with the job. After an error
+// during the wait, the response is still 202, because the job was accepted.
 func (s *API) accepted(r *httpkit.Request, receipt job.Receipt, warnings []job.Violation) error {
 	r.About(httpkit.JobID, receipt.JobID)
 	r.AcceptedAt(views.JobPath(receipt.JobID), receipt.Replayed)
 	prefs := r.Preferences()
 	j, err := s.await(r, prefs, receipt.JobID, func(j *job.Job) bool { return j.State.Final() })
 	if err == nil && j != nil && j.State.Final() {
-		r.Response().Header.Del(fiber.HeaderRetryAfter) // no longer needed: it was for polling
+		r.Response().Header.Del(fiber.HeaderRetryAfter) // a final job needs no polling
 		r.Honored(prefs)
 		return s.sendJob(r, j, warnings)
 	}
-	if err != nil { // there was nothing to wait for: the job of a replayed submission may be gone
+	if err != nil { // for example, the job of a replayed submission was deleted
 		prefs.Forget()
 	}
 	if err == nil && j != nil {
@@ -106,8 +106,8 @@ func (s *API) accepted(r *httpkit.Request, receipt job.Receipt, warnings []job.V
 	})
 }
 
-// getJob sends the job, or 304 if it has not changed. A client that waits gets the job at its next change of state. If the job is final, or
-// If-None-Match has an outdated tag, getJob responds at once.
+// getJob sends the job, or 304 if it has not changed. If the client waits, getJob responds after the job's next change of state. If the job
+// is final, or If-None-Match has an outdated tag, getJob responds at once.
 func (s *API) getJob(r *httpkit.Request) error {
 	id, prefs := r.PathID(), r.Preferences()
 	j, err := s.Jobs.Job(r.Ctx, r.Caller.ClientID, id)

@@ -30,7 +30,7 @@ import (
 	"github.com/forgerun/forgerun/repo/operator"
 )
 
-// Limits are the limits of a client, shown next to its usage; 0: no limit.
+// Limits are the limits on a client's jobs, as shown in responses; 0: no limit.
 type Limits struct {
 	ClientRunning, ClientActive int
 }
@@ -108,12 +108,12 @@ func New(cfg Config, deps Deps) *API {
 		Callers: gate{deps.Guard}, Pages: httpkit.Pages{Handler: deps.Pages, Prefix: prefix, Known: deps.Guard.Known},
 		CursorKey: deps.CursorKey, Logger: slog.New(failures{deps.Log.Handler()}),
 	})
-	a.Slots = httpkit.StorageSlots{} // operators need none
+	a.Slots = httpkit.StorageSlots{} // no limits for operators
 	a.Register(a.Routes())
 	return a
 }
 
-// failures is a handler that logs only failures: changes are in the audit log, and reads are not logged.
+// failures is a log handler for warnings and errors only. Changes are in the audit log; reads are not logged.
 type failures struct{ slog.Handler }
 
 func (f failures) Enabled(ctx context.Context, level slog.Level) bool {

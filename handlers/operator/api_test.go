@@ -89,7 +89,7 @@ func TestPathsAndMethods(t *testing.T) {
 		require.Empty(t, r.Header.Get("Allow"))
 	}
 	require.Equal(t, http.StatusNotImplemented, w.send(changeToken, "get", "/admin/v1/jobs", "").StatusCode)
-	for _, path := range nowhere { // no path is an alias of another
+	for _, path := range nowhere {
 		require.Equal(t, http.StatusNotFound, w.get(path).StatusCode, path)
 		require.Equal(t, http.StatusUnauthorized, w.send("", "GET", path, "").StatusCode, path)
 	}
@@ -115,7 +115,7 @@ func TestAuditComesFirst(t *testing.T) {
 	require.Nil(t, e.TargetID)
 }
 
-// The result of a panic is unknown, so its audit entry stays open.
+// After a panic it is unknown whether the change was made, so the audit entry gets no status.
 func TestPanicsLeaveTheEntryOpen(t *testing.T) {
 	t.Parallel()
 	w := newWorldOn(t, backend.New(t, func(s *backend.Service) { s.Targets = func(string) string { panic("as a broken use case") } }))

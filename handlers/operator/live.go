@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	maxLive    = 100              // streams of a process
-	markEvery  = time.Second      // pause between two polls while there are listeners; longer if polls are slow: see markRest
-	markRest   = 20               // pause after a slow poll, in multiples of its duration: polls take at most 5 % of the time
+	maxLive    = 100              // limit of streams per process
+	markEvery  = time.Second      // minimum pause between two polls
+	markRest   = 20               // minimum pause after a poll, in multiples of the poll's duration; limits polling to 5 % of the time
 	beatEvery  = 2 * time.Second  // lets listeners detect a dead connection soon
 	checkEvery = 15 * time.Second // between checks of the listener's session; also the Retry-After if there are too many streams
 	writeLimit = 10 * time.Second
@@ -37,7 +37,7 @@ func newLive(mark func(context.Context) (string, error), log *slog.Logger) *live
 	return &live{mark: mark, log: log, listeners: map[chan struct{}]bool{}}
 }
 
-// listen returns a channel that holds an entry if something has changed since the last receive. Call leave to stop listening.
+// listen returns a channel that receives a value after a change. Call `leave` to stop listening.
 func (l *live) listen() (changed chan struct{}, leave func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

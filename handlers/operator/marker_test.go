@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every listener is notified of changes.
 func TestListenersShareOnePoll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -27,7 +26,7 @@ func TestListenersShareOnePoll(t *testing.T) {
 		one, leaveOne := l.listen()
 		two, leaveTwo := l.listen()
 		time.Sleep(time.Second / 2) // between two polls
-		for len(one)+len(two) > 0 { // the first poll may have been before or after the second listener started
+		for len(one)+len(two) > 0 { // discard notifications of the first poll
 			select {
 			case <-one:
 			case <-two:

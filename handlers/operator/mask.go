@@ -117,7 +117,7 @@ const hidden = `"***"`
 
 func (m Mask) hides(name string) bool {
 	for _, pattern := range m {
-		if ok, _ := path.Match(pattern, strings.ReplaceAll(strings.ToLower(name), "/", "_")); ok { // because * does not match a slash
+		if ok, _ := path.Match(pattern, strings.ReplaceAll(strings.ToLower(name), "/", "_")); ok { // path.Match's * does not match a slash
 			return true
 		}
 	}

@@ -73,7 +73,7 @@ func withPage(parameters ...query.Parameter) []query.Parameter {
 func (a *API) Routes() []httpkit.Route {
 	routes := slices.Concat(a.readingRoutes(), a.changingRoutes(), a.testbedRoutes())
 	for i, rt := range routes {
-		if !strings.HasPrefix(rt.Path, prefix+"erasures") { // do not escape erasures: their hash covers the record as it is sent
+		if !strings.HasPrefix(rt.Path, prefix+"erasures") { // not escaped: the hash of an erasure covers the exact bytes of its record
 			routes[i].Handle = escaped(rt.Handle)
 		}
 	}
@@ -173,7 +173,8 @@ func (a *API) remove(path, action, target string, do func(*httpkit.Request) erro
 	})))
 }
 
-// withBody returns a route for a change with a request body. The function detail returns the detail of the audit entry; it may be nil.
+// withBody returns a route for a change with a request body. The function `detail` returns the detail of the audit entry; `detail` may be
+// nil.
 func withBody[T any](a *API, path, action, target string, read func(body []byte) (T, error), detail func(*httpkit.Request, T) any,
 	handle func(*httpkit.Request, T) error) httpkit.Route {
 	asked := func(r *httpkit.Request) (T, error) { return httpkit.Decoded(r, true, read) }
@@ -234,7 +235,7 @@ func (a *API) audited(target string, detail func(*httpkit.Request) (any, error),
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Ctx), endTimeout)
 		defer cancel()
-		if failed := a.store.End(ctx, entry.AuditID, status, made); failed != nil { // the entry stays open: the change may have been made
+		if failed := a.store.End(ctx, entry.AuditID, status, made); failed != nil { // the change may have been made, but its entry stays open
 			a.deps.Log.ErrorContext(ctx, "cannot complete an audit entry", "action", entry.Action, "request_id", r.ID,
 				"error_message", failed.Error())
 		}
@@ -300,8 +301,8 @@ func yesOrNo(text string) *bool {
 	return new(text == "true")
 }
 
-// scope returns the scope of a list's cursors: its path and its filters. These cursors belong to no client, so cursors of the public API
-// are not valid here.
+// scope returns the scope of a list's cursors: the path and the filters. A cursor of the public API is not valid here, because it is signed
+// for a client.
 func scope(r *httpkit.Request) string { return r.Path() + "?" + r.Filters() }
 
 func paged[T, V any](r *httpkit.Request, view func(T) V, read func(after job.ID, limit int) ([]T, job.ID, error)) error {

@@ -120,7 +120,7 @@ func (a *API) listPauses(r *httpkit.Request) error {
 	})(a.deps.Pauses.Pauses(r.Ctx))
 }
 
-// scheduleView omits the data of the scheduled jobs, which belongs to the client.
+// scheduleView omits the client's data in the scheduled jobs, such as params.
 type scheduleView struct {
 	view.Schedule
 	ClientID job.ID    `json:"client_id"`

@@ -80,7 +80,7 @@ func IDOf(text string) job.ID {
 	return id
 }
 
-// maxPositiveDigits keeps numbers in the range of every integer type.
+// maxPositiveDigits is the largest number of digits that always fits into 32 bits.
 const maxPositiveDigits = 9
 
 // Positive parses a positive decimal integer.
@@ -104,14 +104,14 @@ func Names(parameters []Parameter) []string {
 // maxNameShown limits how many bytes of an unknown parameter's name an error shows.
 const maxNameShown = 64
 
-// Check returns one error for all unknown, repeated and invalid query parameters. given has the parameters of a non-empty query.
+// Check checks the parameters of a non-empty query, `given`. It returns one error for all unknown, repeated and invalid parameters.
 func Check(parameters []Parameter, given iter.Seq2[string, string]) error {
 	known, names := "This resource has no query parameters.", Names(parameters)
 	if len(names) > 0 {
 		known = "The query parameters of this resource are " + strings.Join(names, ", ") + "; each may be given once."
 	}
 	seen := make(map[string]bool, len(names))
-	foreign := true // true if no parameter is given, or one is unknown or repeated
+	foreign := true // true for a query without parameters, such as "&", or with an unknown or repeated parameter
 	var violations []job.Violation
 	for name, value := range given {
 		i := slices.Index(names, name)

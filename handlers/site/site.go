@@ -95,7 +95,7 @@ func (s *API) asyncAPI() []byte {
 	return s.below(docs.AsyncAPI, server, server+"    pathname: %s\n")
 }
 
-// below replaces the server address in a document if the service's public URL has a path.
+// below adds the path of the public URL to the server address in a document. Without such a path, it returns the document unchanged.
 func (s *API) below(document []byte, server, there string) []byte {
 	public, err := url.Parse(s.PublicURL)
 	if err != nil || public.Path == "" {
@@ -172,8 +172,8 @@ func (s *API) root(page httpkit.Handler) httpkit.Handler {
 	}
 }
 
-// problemIndex sends the list of all problem types. base is the relative address of the problem pages: "problems/" for the list at
-// /problems, and "" for /problems/.
+// problemIndex sends the list of all problem types. Links to their pages begin with `base`: "problems/" for the list at /problems, and ""
+// for /problems/.
 func problemIndex(base, docsURL string) httpkit.Handler {
 	return func(r *httpkit.Request) error { return r.HTML(docs.ProblemIndex(base, docsURL)) }
 }

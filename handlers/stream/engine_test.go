@@ -84,7 +84,7 @@ func TestStorageAwayForTooLong(t *testing.T) {
 	})
 }
 
-// A read that is refused because of the key ends the stream. Storage may know of a revocation before the notification arrives.
+// Storage may know of a revocation before the notification arrives. It then refuses the read, and the stream ends.
 func TestRefusedReadEndsStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestRefusedReadEndsStream(t *testing.T) {
 	})
 }
 
-// A revoked key ends a stream at the next heartbeat, even while the reader is slow. Only one page is read ahead for a slow reader.
+// A revoked key ends a stream at the next heartbeat, even while the reader is slow.
 func TestKeyIsCheckedWithinAPage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

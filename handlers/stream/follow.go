@@ -37,7 +37,7 @@ func (st *Stream) follow(ctx context.Context) error {
 	defer stop()
 	p := st.First
 	st.First = Page{}
-	p.More = true // later events may have been published before the watch began
+	p.More = true // read again: events before the watch began caused no notification
 	for hold := minHold; ; {
 		received, err := st.writePage(ctx, p, notifications)
 		if err != nil {
@@ -90,7 +90,7 @@ func (st *Stream) noteHeld(withheld bool) error {
 }
 
 // writePage writes events. Before the event that ends an attempt, it writes the attempt's final progress. It frees each event after writing
-// it. received is true if writePage has read notifications, which may announce later events.
+// it. `received` reports whether writePage has read notifications. They may announce later events.
 func (st *Stream) writePage(ctx context.Context, p Page, notifications <-chan job.Notification) (received bool, err error) {
 	for i := range p.Events {
 		if err := st.beatIfDue(ctx); err != nil {
@@ -105,7 +105,7 @@ func (st *Stream) writePage(ctx context.Context, p Page, notifications <-chan jo
 		}
 		id, err := st.EventID(ctx, o)
 		if err != nil {
-			return false, Storage // the reader resumes after the last id it has
+			return false, Storage // the reader will reconnect, and resume after the last event that it received
 		}
 		if err := st.out.frame(id, EventName(o.Name), st.engine.Render(o)); err != nil {
 			return false, err
@@ -140,8 +140,8 @@ func (st *Stream) writeProgress(p *job.Progress) error {
 	return st.out.frame("", ProgressEvent, st.engine.RenderProgress(st.JobID, st.progress.attempt, p))
 }
 
-// readProgress shows the stored progress of an attempt that has just started, or that started before the stream did. If the read fails,
-// notifications will bring progress.
+// readProgress reads and shows the stored progress after the start of the stream or of an attempt. If the read fails, later notifications
+// bring newer progress.
 func (st *Stream) readProgress(ctx context.Context) error {
 	if st.JobID.IsZero() || !st.progress.pending {
 		return nil

@@ -19,7 +19,7 @@ type Limiter struct {
 
 	mu       sync.Mutex
 	held     int
-	byClient map[job.ID]int // streams and waiting requests; only clients that have some
+	byClient map[job.ID]int // number of streams and waiting requests; clients without any are removed
 }
 
 // NewLimiter returns a limiter with a limit in total and per client.

@@ -6,11 +6,11 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// progress decides which progress a job's stream shows. A stream shows progress only of the attempt in the last written event. Progress
-// never decreases, and the latest is never dropped.
+// progress decides which progress updates a job's stream shows. It shows only updates of the attempt in the last written event. The shown
+// progress never decreases. The latest progress is shown before the attempt ends.
 type progress struct {
 	attempt  int               // of the last event written; 0 if unknown
-	running  bool              // that attempt has started and not ended
+	running  bool              // whether this attempt is running
 	pending  bool              // the stored progress should be read
 	received *job.Notification // latest progress not yet shown; may be nil
 	shown    *job.Progress     // latest progress shown of this attempt; may be nil
@@ -48,7 +48,8 @@ func (p *progress) endsWith(o *job.Occurrence) bool {
 	return p.running && o.Ended != nil && o.Attempt == p.attempt
 }
 
-// last returns the progress to show before the event that ends the attempt. If progress was shown, success raises it to 100 %.
+// last returns the progress to show before the event that ends the attempt. If the attempt succeeded and has shown any progress, last
+// returns 100 %.
 func (p *progress) last(o *job.Occurrence) *job.Progress {
 	due := p.due()
 	if o.Name != job.EventSucceeded || p.shown == nil || p.shown.Percentage >= 100 {

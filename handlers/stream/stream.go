@@ -67,7 +67,7 @@ type Stream struct {
 	Job func(context.Context) *job.Job
 
 	Conn          net.Conn
-	Accepted      *conn.Conn // the listener's connection, which Conn may wrap; nil without a listener
+	Accepted      *conn.Conn // the accepted connection, which Conn may wrap; nil in tests
 	Head          []byte     // written first
 	First         Page       // written after Head
 	Release       func()     // returns the stream's place to the Limiter
@@ -112,7 +112,7 @@ func (e *Engine) Run(st *Stream) {
 	}()
 	stack, err := st.write(ctx)
 	if ctx.Err() != nil {
-		err = context.Cause(ctx) // the cause is more specific than the error that followed from it
+		err = context.Cause(ctx) // the context's cause is more specific than err
 	}
 	if st.Accepted != nil && errors.Is(err, Stalled) {
 		st.Accepted.Discard()
@@ -140,7 +140,7 @@ func (st *Stream) write(ctx context.Context) (stack []byte, err error) {
 		default:
 		}
 	})()
-	if err := st.recheck(ctx); err != nil { // the key may have changed before the watch began
+	if err := st.recheck(ctx); err != nil { // the key may have changed before WatchKey was called
 		return nil, err
 	}
 	if err := st.out.write(st.Head); err != nil {
@@ -150,7 +150,7 @@ func (st *Stream) write(ctx context.Context) (stack []byte, err error) {
 	return nil, st.follow(ctx)
 }
 
-// maxInput is how many bytes a client may send after its request. They are ignored.
+// maxInput limits the bytes that a client may send after its request. They are ignored up to the limit; then the stream ends.
 const maxInput = 64 << 10
 
 // A blocking read costs a small goroutine per stream, but notices at once that the client hangs up.

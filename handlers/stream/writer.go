@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// heartbeat is a comment: readers ignore it, and the connection stays in use.
+// heartbeat is a comment, which readers ignore. It keeps idle connections open.
 var heartbeat = []byte(":\n\n")
 
 // heldNote explains to people why committed events are delayed.
@@ -50,7 +50,7 @@ func (w *writer) frame(id, event string, data any) error {
 	w.buf.WriteString("event: " + event + "\ndata: ")
 	encoder := json.NewEncoder(&w.buf)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(data); err != nil { // adds one line and a line break
+	if err := encoder.Encode(data); err != nil { // writes one line and its line break
 		return errors.Join(Internal, err)
 	}
 	w.buf.WriteByte('\n')

@@ -81,7 +81,8 @@ func operationOf(rt *httpkit.Route) string {
 
 const headerFault = "ForgeRun-Fault"
 
-// findFault sets v.fault. A fault from an earlier request on the connection comes first, then the header, then the client's rules.
+// findFault sets v.fault. A fault that an earlier request left on the connection takes precedence over the ForgeRun-Fault header. The
+// header takes precedence over the client's rules.
 func (s *API) findFault(v *visit) error {
 	own := strings.HasPrefix(v.Route.Path, "/v1/testbed/")
 	if v.fault = v.pendingFault(own); v.fault != nil || v.Caller.ClientID.IsZero() || own {
@@ -103,8 +104,8 @@ func (s *API) findFault(v *visit) error {
 	return err
 }
 
-// subjectOf identifies the request by its idempotency key or its body. For a large body it uses the length, because the request may be
-// refused without reading the body. Errors in the body are left to the handler.
+// subjectOf identifies the request by its idempotency key or its body. For a large body it uses the Content-Length, because the request may
+// be refused without reading the body. The handler reports errors in the body.
 func subjectOf(r *httpkit.Request) string {
 	key, body := r.Request().Header.Peek("Idempotency-Key"), r.Request().Header.Peek(fiber.HeaderContentLength)
 	if len(key) == 0 && r.Request().Header.ContentLength() <= httpkit.SmallBody {
@@ -216,7 +217,7 @@ func (s *API) After(r *httpkit.Request) {
 		v.slowFault()
 		return
 	}
-	c.OnClose.Store(&v.slowFault) // the slot is released when the connection closes, after the slow response
+	c.OnClose.Store(&v.slowFault) // keep the stream slot until the slow response is sent and the connection closes
 }
 
 // sentLater reports whether the response is sent after the method After has returned.

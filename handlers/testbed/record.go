@@ -29,7 +29,7 @@ func (s *API) Body(r *httpkit.Request, body []byte) {
 		Key         string `json:"idempotency_key"`
 		Correlation string `json:"correlation_id"`
 	}
-	_ = json.Unmarshal(body, &named) // if it is invalid JSON, both stay empty
+	_ = json.Unmarshal(body, &named) // for invalid JSON, both fields stay empty
 	v.bodyKey, v.bodyCorrelation = named.Key, named.Correlation
 	if len(body) > 0 {
 		same := jsontext.Value(body).Clone()
@@ -50,7 +50,7 @@ func (s *API) record(v *visit) (later func(hungUp bool)) {
 	who := cmp.Or(r.Caller, r.Claimed)
 	if x.KeyInURL && who.ClientID.IsZero() { // the Authorization header does not identify the client
 		for _, value := range r.Context().QueryArgs().All() {
-			if bytes.HasPrefix(value, []byte(httpkit.KeyPrefix)) { // only the first one: strangers may send many
+			if bytes.HasPrefix(value, []byte(httpkit.KeyPrefix)) { // look up only the first key: a stranger may send many
 				who, _ = s.TryKey(r.Base, r, string(value)) // an invalid key belongs to no client
 				break
 			}
@@ -108,7 +108,7 @@ func (s *API) logUnrecorded(ctx context.Context, client job.ID, err error) {
 	}
 }
 
-// kept prepares a text for a record: without secrets, limited in length, and storable.
+// kept returns a text for a record, without secrets and limited in length.
 func kept(keep func(string) string, text string) string { return header.Clip(keep(text)) }
 
 // exchange returns the record of the request and its response, without secrets.

@@ -126,6 +126,6 @@ type patient struct {
 }
 
 func (p patient) Write(piece []byte) (int, error) {
-	_ = p.conn.SetWriteDeadline(time.Now().Add(p.stall)) // Write reports the error
+	_ = p.conn.SetWriteDeadline(time.Now().Add(p.stall)) // if this fails, Write fails too
 	return p.Writer.Write(piece)
 }

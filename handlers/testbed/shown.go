@@ -41,7 +41,7 @@ func (v *visit) shown(x *verdict.Exchange) {
 			Outcome job.Outcome
 		}
 	}
-	_ = json.Unmarshal(body, &doc) // other documents have none of these members
+	_ = json.Unmarshal(body, &doc) // ignore errors: other documents have none of these members
 	switch {
 	case x.Role == verdict.Submit:
 		x.Made = testbed.IDOf(cmp.Or(doc.ID, doc.Draft))

@@ -53,7 +53,7 @@ func (s *API) Routes() []httpkit.Route {
 	return routes
 }
 
-// registerWebhook has its own scope of idempotency keys because the key may also be in the body.
+// registerWebhook does not use httpkit.Once, because the idempotency key may also be in the body.
 func (s *API) registerWebhook(r *httpkit.Request) error {
 	body, key, err := r.KeyedBody()
 	if err != nil {
