@@ -115,7 +115,7 @@ func interruptedRun(t *testing.T, address string) {
 	slow := through(t, address, http.MethodPost, func(r *http.Request, body []byte) []byte {
 		if strings.HasSuffix(r.URL.Path, "/jobs") {
 			interrupt()
-			<-over // the client has stopped waiting for the response
+			<-over // hold back the response until the test ends
 		}
 		return body
 	})

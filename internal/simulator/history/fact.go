@@ -155,7 +155,7 @@ type Event struct {
 
 	Job string `json:"job"` // only set in a report of the API
 
-	Scenario // a row sets only WorkKind
+	Scenario // of an event from a row, only WorkKind is set
 }
 
 // Scenario has the members of an event that describe the job's work kind.
@@ -225,7 +225,7 @@ type Task struct {
 // Account is a tenant of a run.
 type Account struct {
 	Tenant   int
-	ClientID string         // "" if the user passed the key (--key): the client may also have data of other runs
+	ClientID string         // "" with --key, because the client may also have data of other runs
 	Client   *client.Client // for requests outside the load
 	Quick    *client.Client // never retries, because the load generator decides on retries
 	Webhooks []Webhook

@@ -172,7 +172,7 @@ func (ms Moves) before(i int) Move {
 // Latest returns a function. Its parameter is a time of Postgres' clock. The function returns the highest service time that any process
 // may have used until then. A process may use the old setting for up to `lag` after a move.
 func (ms Moves) Latest(lag time.Duration) func(real time.Time) time.Time {
-	peaks := make([]time.Time, len(ms)) // for each move, the highest service time until all processes use the new setting
+	peaks := make([]time.Time, len(ms)) // for each move, the highest service time that a process with an older setting may show
 	for i, m := range ms {
 		if i > 0 || m.Number == 1 {
 			peaks[i] = ms.before(i).at(m.Real.Add(lag))
@@ -202,7 +202,8 @@ func (ms Moves) At(real time.Time) time.Time {
 	return real
 }
 
-// Most returns the largest advance of the service time between `d` before and `d` after a move, or 2 d if that is larger. `d` is real time.
+// Most returns the largest advance of the service time around a move, from the real time `d` before the move to `d` after it. The result is
+// at least 2 d.
 func (ms Moves) Most(d time.Duration) time.Duration {
 	most := 2 * d
 	for _, m := range ms {

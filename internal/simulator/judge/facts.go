@@ -279,7 +279,7 @@ func statusOf(name, failure string) string {
 	return status
 }
 
-// On streams, these events appear as outcome documents.
+// On a stream, such an event is an outcome document.
 func endsAttempt(name string) bool {
 	return name == "job.succeeded" || name == "job.failed" || name == "job.canceled"
 }

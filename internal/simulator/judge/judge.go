@@ -125,7 +125,7 @@ func (b *verdictBuilder) checkLoose(f history.Fact) error {
 	}
 	j := &jobFacts{facts: []history.Fact{f}, ticket: f.Ticket, byKind: map[history.Kind][]*history.Fact{f.Kind: {&f}}}
 	b.check(j, (*checker).checkFindings, func(c *checker) {
-		if f.Submission != nil { // the submission ended without a job
+		if f.Submission != nil { // the submission has no job
 			c.checkRefusals(f.Submission)
 		}
 		if f.Kind == history.QueuedTask {

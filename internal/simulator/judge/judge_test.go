@@ -42,7 +42,7 @@ func TestMissingSourcesAreReported(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		miss    func(w *world)
-		skipped map[string]string // part of the reason, by invariant
+		skipped map[string]string // part of the text why the check was skipped, by invariant
 	}{
 		"no rows": {func(w *world) {
 			w.without(Rows, rowFacts...)

@@ -88,7 +88,7 @@ func TestCorruptionsAreCaughtWithMovedClock(t *testing.T) {
 		if slices.Contains([]string{accepted, keyed, foreign, expected, measured, tasked}, c.invariant) { // these invariants use no clock
 			continue
 		}
-		if strings.Contains(c.what, "it was settled 0s after its event") { // a moved clock may be frozen, so this is not checked
+		if strings.Contains(c.what, "it was settled 0s after its event") { // not checked with a moved clock, because the clock may be frozen
 			continue
 		}
 		w := soundWorld()

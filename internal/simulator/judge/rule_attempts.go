@@ -213,7 +213,7 @@ func (c *checker) mayFail(kind workKind, r *history.Report) bool {
 		return c.run.Killed || c.run.Chaos
 	case r.Failure == codeTimeout && kind.code != codeTimeout: // on a busy machine, an attempt may reach the execution limit
 		least := c.run.limit()
-		if least == 0 { // the limit is unknown, but not shorter than the work
+		if least == 0 { // the execution limit is unknown, but at least the duration of the work
 			least = c.leastDuration()
 		}
 		return time.Duration(r.DurationMS)*time.Millisecond >= least-time.Millisecond

@@ -175,7 +175,7 @@ var countedRows = []struct {
 // A process sets this metric when it has counted the backlog. Until then, its gauges are meaningless.
 const statisticsTime = "backlog_timestamp_seconds"
 
-// Metrics change only after the commit. So they are read until they match the rows or MaxWait is over.
+// Metrics change only after the commit. So the method reads them until they match the rows or MaxWait is over.
 func (c *collector) metrics(ctx context.Context) error {
 	return connected(ctx, c.DatabaseURL, func(conn *pgx.Conn) error {
 		measures, err := c.countRows(ctx, conn)

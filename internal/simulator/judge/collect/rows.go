@@ -24,14 +24,14 @@ import (
 // ofRun is the condition for jobs of the run: the run created the client (@clients), or the correlation id names a ticket (@tickets).
 const ofRun = `(j.client_id = ANY (@clients::uuid[]) OR starts_with(j.correlation_id, @tickets))`
 
-// selectWebhooks returns for each changed webhook the time from which events need no delivery to it. This is when the webhook was disabled
-// or deleted. After any other change it is when the webhook was created. 5 s are subtracted, because transactions may commit late.
+// selectWebhooks returns a time for each changed webhook. Events after this time need no delivery to the webhook. For a disabled or deleted
+// webhook, it is the time of that change, otherwise the creation of the webhook. 5 s are subtracted, because transactions may commit late.
 const selectWebhooks = `
 SELECT webhook_id::text, CASE WHEN disabled_at = updated_at OR deleted_at = updated_at THEN updated_at ELSE created_at END - interval '5 s'
 FROM webhooks WHERE updated_at > created_at`
 
-// Each query selects rows of the run: the job id, the client id and the members of the fact. The bodies of results and deliveries are
-// omitted. @now is the service time.
+// Each query selects the run's rows of a table. The columns after the job id and the client id are members of the fact. The bodies of
+// results and deliveries are omitted. @now is the service time.
 var tables = []struct {
 	name   string
 	kind   history.Kind
@@ -88,7 +88,7 @@ func (c *collector) rows(ctx context.Context) error {
 			var id string
 			var since time.Time
 			_, err = pgx.ForEachRow(webhooks, []any{&id, &since}, func() error {
-				if len(c.found.Moves) > 0 { // service times before and after a move cannot be compared: require no deliveries
+				if len(c.found.Moves) > 0 { // service times before and after a move cannot be compared, so no deliveries are required
 					since = time.Time{}
 				}
 				c.found.Webhooks[id] = since
