@@ -48,7 +48,7 @@ func (got sample) deliveries(sys system) {
 	single, one := sys.subscribe(endpoints{answering: 1}), sys.subscribe(endpoints{answering: 1})
 	many := sys.subscribe(ten, ten, ten, ten, ten)
 	mixed := sys.subscribe(ten, endpoints{7, 3}, endpoints{7, 3}, endpoints{6, 4}, endpoints{0, 10})
-	sys.sleep(quiet) // time for the processes to read the new webhooks
+	sys.sleep(quiet) // the processes read the new webhooks meanwhile
 	check(single.submitOneByOne(sys.ctx))
 	got[arrivalP50], got[arrivalP99] = quantile(single.latency, 0.5), quantile(single.latency, 0.99)
 	got[toOne] = must(one.deliver(sys.ctx, oneClientJobs))
@@ -61,7 +61,7 @@ func (got sample) deliveries(sys system) {
 // origin share a limit.
 type subscribers struct {
 	targets   []target
-	answering int           // how many endpoints of all clients answer
+	answering int           // number of endpoints that respond, of all clients
 	ended     chan struct{} // closed to end the requests that hang
 	news      chan struct{} // holds a token if a delivery has arrived
 
@@ -93,7 +93,7 @@ func (s system) subscribe(each ...endpoints) *subscribers {
 		all.targets = append(all.targets, target{s.url, key, []byte(`{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}`)})
 		all.answering += e.answering
 	}
-	s.atEnd(func() error { close(all.ended); return nil }) // runs first, because Server.Close waits for the requests that hang
+	s.atEnd(func() error { close(all.ended); return nil }) // runs before the Close calls above, which wait for hanging requests
 	return all
 }
 

@@ -10,8 +10,7 @@ import (
 	"text/tabwriter"
 )
 
-// sample has the values that one side reached in one round, by figure (such as acceptedFigure). It lacks figures that do not apply to the
-// side.
+// sample has the results of one side in one round, by figure (such as acceptedFigure). It has only the figures that apply to the side.
 type sample map[string]float64
 
 func (s sample) String() string {

@@ -132,8 +132,8 @@ func (d *database) number(sql string, args ...any) (n float64) {
 	return n
 }
 
-// awaitFinished waits until `accepted` jobs have reports. It gives up after a minute without a change. It counts jobs from one second
-// before `since`, because the clock of Postgres, which sets created_at, may lag. So the caller must create no other jobs in that second.
+// awaitFinished waits until `accepted` jobs have reports. It fails after a minute without a new report. It also counts jobs that were
+// created up to one second before `since`, because Postgres' clock may lag. So the caller must create no other jobs in that second.
 func (d *database) awaitFinished(since time.Time, accepted int) {
 	since = since.Add(-quiet / 2)
 	var before float64
@@ -170,7 +170,7 @@ type system struct {
 
 func (l *lab) phase(s service, use func(system)) { l.serve(nil, s, use) }
 
-// serve runs an api process on the database (nil: a new one) while `use` runs. The program migrates the schema to its own version.
+// serve runs an api process on the database `d` while `use` runs. If `d` is nil, it makes a new database. The process migrates the schema.
 func (l *lab) serve(d *database, s service, use func(system)) {
 	check(l.attempt(func() {
 		if d == nil {

@@ -27,7 +27,7 @@ type closed struct {
 	clients int
 	during  time.Duration               // 0: until all requests are sent
 	jobs    int                         // 0: no limit; the load then ends after `during`
-	admit   func(context.Context) error // called before each request, which waits until admit returns; nil: no wait
+	admit   func(context.Context) error // called before each request; may block to delay the request; nil: no delay
 }
 
 type load struct {
