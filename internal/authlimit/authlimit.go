@@ -76,9 +76,9 @@ func New(clock func() time.Time, f telemetry.Factory) *Limiter {
 	}
 }
 
-// Check returns zero if an attempt is allowed, otherwise the wait before the next one. Recently valid credentials always pass,
-// regardless of failures with the same address or key id. An address without recent failures may try every key, so that others
-// cannot lock out a key's owner.
+// Check returns zero if an attempt is allowed, otherwise the wait before the next one. Recently valid credentials always pass, regardless
+// of failures with the same address or key id. The limit of a key applies only to addresses with recent failures, so others cannot lock out
+// the key's owner.
 func (l *Limiter) Check(source netip.Addr, credential string) (wait time.Duration) {
 	hash := sha256.Sum256([]byte(credential))
 	l.mu.Lock()
@@ -133,7 +133,7 @@ func count[K comparable](table *lru.LRU[K, *failures], who K, now time.Time, lim
 		f = &failures{Limiter: rate.NewLimiter(limit, burst)}
 		table.Add(who, f)
 	}
-	f.AllowN(now, 1) // takes no token if concurrent attempts have used up the limit
+	f.AllowN(now, 1) // ignore the result: concurrent attempts may have used up the limit
 	f.last = now
 }
 

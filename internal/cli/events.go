@@ -205,7 +205,7 @@ func watch(c *call, api *client.Client) error {
 			if err == nil {
 				progress = *p
 			}
-			if err != nil || !on { // without a status line, progress is printed too
+			if err != nil || !on { // without a status line, print progress like other messages
 				line.Clear()
 				if err := c.printMessage(m); err != nil {
 					return err

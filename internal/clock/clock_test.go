@@ -75,7 +75,7 @@ func TestSleepUntil(t *testing.T) {
 		c.Set(clock.Setting{Number: 1, Real: time.Now(), Time: c.Now()}, 0) // frozen
 		time.Sleep(10 * time.Hour)
 		require.Empty(t, woken)
-		c.Set(clock.Setting{Number: 2, Real: time.Now(), Time: c.Now(), Rate: 59}, 0) // 59 minutes of service time take a minute
+		c.Set(clock.Setting{Number: 2, Real: time.Now(), Time: c.Now(), Rate: 59}, 0) // the remaining 59 minutes pass in one minute
 		require.Equal(t, time.Minute+10*time.Hour+time.Minute, <-woken)
 
 		go func() {

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/queue"
 )
 
-// oldestPostgres is the oldest major version that Postgres still supports.
+// oldestPostgres is the oldest major version that the Postgres project still maintains.
 const oldestPostgres = 14
 
 var postgresObstacles = adviceFor{ //nolint:gosec // the address is an example

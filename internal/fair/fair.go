@@ -7,13 +7,13 @@ import (
 )
 
 // Semaphore divides a number of places among clients, which have keys of type K. A client gets a further place only if it holds fewer
-// places than are free. So one client holds at most half of all places. Some places usually stay free for new clients. A freed place goes
-// first to the waiting client with the fewest places. So a new client gets the first place that another client releases.
+// places than are still free. So one client holds at most half of all places. Some places usually stay free for new clients. A freed place
+// goes first to the waiting client with the fewest places. So a new client gets the first place that another client releases.
 type Semaphore[K comparable] struct {
 	mu      sync.Mutex
 	free    int
 	clients map[K]*places
-	waiting []*places // clients with waiting callers, in order of their last place, oldest first
+	waiting []*places // clients with waiting callers; a client moves to the end when it gets a place
 }
 
 type places struct {

@@ -51,8 +51,8 @@ func These(names ...string) func(host string) bool {
 	}
 }
 
-// FromOtherPage reports whether a web page of another origin caused the request. A page on another port of localhost counts, although
-// browsers send Sec-Fetch-Site: same-site. A link followed from such a page does not count, because the page cannot read the response.
+// FromOtherPage reports whether a web page of another origin caused the request. Pages on other ports of localhost are other origins,
+// although browsers call them same-site. A link followed from such a page is allowed, because the page cannot read the response.
 func FromOtherPage(method, host string, header func(name string) string) bool {
 	switch header("Sec-Fetch-Site") {
 	case "same-origin", "none":
@@ -109,7 +109,8 @@ func isLabel(s string) bool {
 	return 0 < len(s) && len(s) <= maxLabel
 }
 
-// Reachable returns an address of a listener for programs on this machine. For a listener on all addresses it returns a loopback address.
+// Reachable returns the address at which programs on this machine reach a listener. For a listener on all addresses, it is a loopback
+// address.
 func Reachable(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsUnspecified() {

@@ -37,7 +37,7 @@ type Refusal struct {
 // Challenge asks the sender of a request without a token to present one. A browser that opens a page then asks the user for a password.
 const Challenge = `Basic realm="ForgeRun admin: the token is the password"`
 
-// pageChallenge is for requests of scripts. Browsers show no dialog for it, so the page can show its login form.
+// pageChallenge is the challenge for requests of scripts. Browsers show no password dialog for it, so the page can show its login form.
 const pageChallenge = `Bearer realm="ForgeRun admin"`
 
 // keyPrefix is the prefix of client API keys, which are not accepted here.
@@ -190,7 +190,7 @@ func (g Guard) Login(r *http.Request, token string) (Session, *Refusal) {
 	return s, nil
 }
 
-// openSession stands for the session if no tokens are configured.
+// openSession is the session of every request if no tokens are configured.
 var openSession = Session{Operator: Operator{Name: DefaultName}, CSRFToken: "none-is-needed"}
 
 // Session returns the session of the request's cookie. Without a session cookie, it makes a session for a request with a token.

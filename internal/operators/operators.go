@@ -53,7 +53,7 @@ func (t *Tokens) add(list string, one Operator) error {
 	if list == "" {
 		return nil
 	}
-	if strings.HasSuffix(list, "\n") { // often from a file or from echo
+	if strings.HasSuffix(list, "\n") { // files and the output of echo often end with a line break
 		return errors.New("the value ends with a line break, which a request cannot contain: remove the line break")
 	}
 	for i, token := range strings.Split(list, ",") {
@@ -84,7 +84,7 @@ func (t *Tokens) add(list string, one Operator) error {
 // None reports whether there are no tokens.
 func (t Tokens) None() bool { return len(t.all) == 0 }
 
-// Find returns the owner of the token. It takes the same time for every token, to prevent timing attacks.
+// Find returns the owner of the token. It compares all hashes in constant time, to prevent timing attacks.
 func (t Tokens) Find(presented string) (found Operator, ok bool) {
 	hash := sha256.Sum256([]byte(presented))
 	for _, k := range t.all {

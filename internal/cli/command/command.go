@@ -66,8 +66,8 @@ func ParseTime(text string) (time.Time, error) {
 	return at.UTC(), err
 }
 
-// Execute runs the program of root and returns its exit code and the error to print. Any other error than Exit gives the exit code Failed.
-// Each line of `examples` calls a command, and that command's help shows the line.
+// Execute runs the program of root and returns its exit code and the error to print. Errors other than Exit have the exit code Failed. Each
+// line of `examples` is a call of a command. The help of that command shows the line.
 func Execute(ctx context.Context, root *cobra.Command, examples string, args []string, stdout, stderr io.Writer) (code int, err error) {
 	root.SetOut(stdout) // first, because cobra's command "completion" copies the writer
 	root.SetErr(stderr)
@@ -146,7 +146,7 @@ func New(use, short string, run func(*cobra.Command, []string) error) *cobra.Com
 	c := &cobra.Command{Use: use, Short: short, RunE: run}
 	least, most := 0, 0
 	for _, arg := range strings.Fields(use)[1:] {
-		if strings.HasPrefix(arg, "-") { // flags follow the arguments in `use`
+		if strings.HasPrefix(arg, "-") { // the arguments end at the first flag
 			break
 		}
 		if !strings.HasPrefix(arg, "[") {

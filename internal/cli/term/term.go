@@ -17,7 +17,7 @@ type Style struct {
 	mark string // prefix that tells Writer not to escape the next control character
 }
 
-// Of returns the capabilities of w. A terminal supports redrawn lines. It supports colors if NO_COLOR is not set. A file or a pipe
+// Of returns the capabilities of w. A terminal supports redrawn lines, and colors unless NO_COLOR is set. A file, a pipe or a dumb terminal
 // supports neither.
 func Of(w io.Writer, getenv func(string) string) Style {
 	if !IsTerminal(w) || getenv("TERM") == "dumb" {

@@ -30,7 +30,7 @@ type Writer struct {
 // Guard returns a Writer for an output of the program.
 func Guard(out io.Writer) *Writer { return &Writer{out: out} }
 
-// Raw returns the output that a Writer wraps. Child processes write to it directly. Job results are also written to it, without escapes.
+// Raw returns the output that a Writer wraps. Child processes and job results use it, so that their output is not escaped.
 func Raw(w io.Writer) io.Writer {
 	if guarded, ok := w.(*Writer); ok {
 		return guarded.out
@@ -80,7 +80,7 @@ func (w *Writer) escape(text []byte) []byte {
 	w.rest = slices.Clone(text[complete:])
 	parts := strings.Split(string(text[:complete]), ownMark)
 	for i, part := range parts {
-		ours := min(i, 1, len(part)) // the character after the mark is not escaped
+		ours := min(i, 1, len(part)) // length of our control character after the mark, which is not escaped
 		parts[i] = part[:ours] + Printable(part[ours:])
 	}
 	return []byte(strings.Join(parts, ""))
