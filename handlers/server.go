@@ -25,7 +25,7 @@ import (
 	webhooksapi "github.com/forgerun/forgerun/handlers/webhooks"
 )
 
-// Config has the limits of the HTTP side. A zero field means its default.
+// Config has the settings of the HTTP server. A zero field means its default.
 type Config = httpkit.Config
 
 // Deps are the dependencies of the server. All are required unless noted.

@@ -72,7 +72,7 @@ func digest(sum [32]byte) string {
 }
 
 // byteRange returns the requested part of a body, or nil for the whole body. It returns false if the range is outside the body. Only GET
-// supports ranges. If-Range must contain the strong tag. A date never matches, because results have no Last-Modified.
+// supports ranges. If-Range must contain the strong tag. A date in If-Range never matches, because results have no Last-Modified.
 func byteRange(r *httpkit.Request, tag string, size int) (*header.Span, bool) {
 	requested := r.List(fiber.HeaderRange)
 	if requested == "" || r.Method() != fiber.MethodGet {

@@ -55,7 +55,7 @@ type Config struct {
 // Deps are the dependencies of the API.
 type Deps struct {
 	Guard     operators.Guard
-	Pages     http.Handler // for the listener's other paths
+	Pages     http.Handler // handles all other paths of the listener
 	Store     operator.Admin
 	Jobs      *jobs.Service
 	Clients   *clients.Service
@@ -108,7 +108,7 @@ func New(cfg Config, deps Deps) *API {
 		Callers: gate{deps.Guard}, Pages: httpkit.Pages{Handler: deps.Pages, Prefix: prefix, Known: deps.Guard.Known},
 		CursorKey: deps.CursorKey, Logger: slog.New(failures{deps.Log.Handler()}),
 	})
-	a.Slots = httpkit.StorageSlots{} // no limits for operators
+	a.Slots = httpkit.StorageSlots{} // no storage slots: operators have no limit
 	a.Register(a.Routes())
 	return a
 }

@@ -162,8 +162,8 @@ func pointInto(member string, violations []job.Violation) []job.Violation {
 	return moved
 }
 
-// getResult sends the result of a job as a download. It does not send the media type, because clients choose it. So browsers cannot run
-// the result as a page or script of this origin.
+// getResult sends the result of a job as a download. The response omits the media type that the client chose, so browsers cannot run the
+// result as a page or script of this origin.
 func (a *API) getResult(r *httpkit.Request) error {
 	result, err := owned(a, r, a.deps.Jobs.Result)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/forgerun/forgerun/repo/operator"
 )
 
-// Mask has patterns of member names. In the data of clients and receivers, operators do not see the values of such members. Patterns work
-// as for file names, with * for any characters, and ignore case.
+// Mask has patterns for names of members. In the data of clients and receivers, the values of matching members are hidden from operators.
+// Patterns work as for file names, with * for any characters, and ignore case.
 type Mask []string
 
 type masked struct {

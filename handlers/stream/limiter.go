@@ -39,8 +39,8 @@ const maxRetryAfter = 5 * time.Second
 // limit of connections per address restricts an attacker with many clients.
 const reserve = 10
 
-// Acquire counts one more stream or waiting request of a client until release is called. It is safe to call release twice. The error is a
-// 429 if the client's limit is reached, and a 503 otherwise.
+// Acquire counts one more stream or waiting request of a client until `release` is called. A second call of `release` does nothing. The
+// error is a 429 if the client's limit is reached, and a 503 otherwise.
 func (l *Limiter) Acquire(client job.ID) (release func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

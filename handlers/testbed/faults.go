@@ -123,7 +123,7 @@ func inHeader(name string, err error) error {
 	return err
 }
 
-// Before applies the faults that delay the request or replace its handling. done reports whether the response is already complete.
+// Before applies the faults that delay the request or replace its handling. `done` reports whether the response is already complete.
 func (s *API) Before(r *httpkit.Request) (done bool, err error) {
 	v := visitOf(r)
 	if err := s.findFault(v); err != nil || v.fault == nil {

@@ -88,8 +88,8 @@ func (s *API) registerWebhook(r *httpkit.Request) error {
 	return err
 }
 
-// proving calls the function do. If do needs proof that the receiver wants events, proving asks the receiver and calls do again. Asking
-// may take seconds, so the request holds neither a transaction nor its storage slot meanwhile.
+// proving calls the function `do`. If `do` needs proof that the receiver wants events, proving asks the receiver and calls `do` again.
+// Asking may take seconds, so the request holds neither a transaction nor its storage slot meanwhile.
 func (s *API) proving(r *httpkit.Request, url string, proven *bool, do func() error) error {
 	err := do()
 	if !errors.Is(err, job.ErrUnproven) {

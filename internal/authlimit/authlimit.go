@@ -147,7 +147,7 @@ func (l *Limiter) Succeeded(credential string) {
 	}
 }
 
-// Line reports whether to log a failure. omitted counts the failures since the last line that were not logged, by reason.
+// Line reports whether to log a failure. `omitted` has the number of unlogged failures since the last log line, by reason.
 func (l *Limiter) Line(reason string) (omitted map[string]int, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

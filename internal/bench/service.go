@@ -51,8 +51,8 @@ func throughput(l *lab) {
 	}), acceptedFigure, answerFigure, sustainedFigure, cpuFigure)
 }
 
-// sustained keeps a system with one worker as busy as possible. It counts the jobs that finish after the warm-up. At the end it waits
-// until all accepted jobs have finished. rate is in jobs per second. cpu is in seconds per 1,000 jobs, without the load generator.
+// sustained keeps a system with one worker as busy as possible. It counts the jobs that finish after the warm-up. At the end it waits until
+// all accepted jobs have finished. `rate` is in jobs per second. `cpu` is in seconds per 1,000 jobs, without the load generator.
 func (s system) sustained() (rate, cpu float64) {
 	stop := s.start("worker", "")
 	began := time.Now()

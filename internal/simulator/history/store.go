@@ -26,7 +26,7 @@ const Loose = Buckets
 
 const bufferSize = 16 << 10
 
-// Store writes facts until Close, from any goroutine. After Close, the facts can be read.
+// Store writes facts. Any goroutine may add facts until Close. After Close, the facts can be read.
 type Store struct {
 	dir     string
 	buckets [Buckets + 1]bucket

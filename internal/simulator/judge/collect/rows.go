@@ -192,8 +192,8 @@ func (c *collector) queue(ctx context.Context) error {
 }
 
 // readTasks reads asynq's hashes, because asynq's lists may change during the read. It omits archived tasks, which are kept for operators.
-// It also omits deliveries that wait for their next attempt or are active. An active delivery may belong to a dead process. asynq gives
-// its task to another process within two minutes.
+// It also omits deliveries that wait for their next attempt or are active. The process of an active delivery may be dead. asynq then moves
+// the task to another process within two minutes.
 func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task, error) {
 	found := map[string]history.Task{}
 	for queue, harmless := range map[string][]string{
