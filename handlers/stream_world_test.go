@@ -110,7 +110,7 @@ type reader struct {
 	conn *net.TCPConn
 	in   *bufio.Reader
 	*http.Response
-	lastID string // id of the last block that had one
+	lastID string // last id received
 	path   string // path of the stream; "": frames are not checked
 }
 

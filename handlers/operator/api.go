@@ -42,7 +42,7 @@ const TraceIDMark = "{trace_id}"
 type Config struct {
 	PublicURL string // base URL of the problem types' pages
 	Version   string
-	Timeout   time.Duration     // of a request
+	Timeout   time.Duration     // time limit of a request
 	Hosts     func(string) bool // allowed hosts; nil: any
 	Mask      Mask              // hides values in responses
 	TraceURL  string            // address of a trace, with TraceIDMark for its id; "": no links
@@ -61,7 +61,7 @@ type Deps struct {
 	Clients   *clients.Service
 	Webhooks  *delivery.Webhooks
 	Bulk      *bulk.Service
-	Schedules *schedules.Service // called with the zero client id, which means all clients
+	Schedules *schedules.Service // in a call, the zero client id means all clients
 	Erasures  *erasures.Service
 	Pauses    *pauses.Service
 	Testbed   *testbed.Operators // nil: not a test bed

@@ -17,8 +17,8 @@ const (
 	maxLive    = 100              // limit of streams per process
 	markEvery  = time.Second      // minimum pause between two polls
 	markRest   = 20               // minimum pause after a poll, in multiples of the poll's duration; limits polling to 5 % of the time
-	beatEvery  = 2 * time.Second  // lets listeners detect a dead connection soon
-	checkEvery = 15 * time.Second // between checks of the listener's session; also the Retry-After if there are too many streams
+	beatEvery  = 2 * time.Second  // interval of "beat" events, so that listeners soon detect a dead connection
+	checkEvery = 15 * time.Second // interval between checks of a listener's session; also the Retry-After at the limit of streams
 	writeLimit = 10 * time.Second
 )
 
@@ -117,7 +117,7 @@ func (a *API) stream(r *httpkit.Request) error {
 		leave()
 		release()
 	})
-	r.Set("X-Accel-Buffering", "no") // for proxies
+	r.Set("X-Accel-Buffering", "no") // proxies must not buffer the stream
 	head := r.Head().WithContext(a.Waits.Context())
 	r.Hijack(c, &end, func(top []byte) {
 		defer end()

@@ -24,8 +24,8 @@ type Document struct {
 	ExpiredAt  *job.Time       `json:"expired_at,omitempty"` // for 410: time of expiry
 	JobID      *job.ID         `json:"job_id,omitempty"`     // for an idempotency conflict: job that the first request created
 	BatchID    *job.ID         `json:"batch_id,omitempty"`
-	State      job.State       `json:"state,omitempty"`  // of the job, for a refused retry
-	Reason     string          `json:"reason,omitempty"` // why the retry was refused
+	State      job.State       `json:"state,omitempty"`  // for a refused retry: state of the job
+	Reason     string          `json:"reason,omitempty"` // for a refused retry: reason
 
 	RetryAfter time.Duration `json:"-"`
 }
@@ -44,7 +44,7 @@ func Of(links job.Links, e *job.Error) Document {
 	}
 }
 
-// Waits reports whether responses with a code have a Retry-After.
+// Waits reports whether responses with this code or status have a Retry-After.
 func Waits(code job.Code, status int) bool {
 	return code == job.CodeJobNotFinished || status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable ||
 		status == http.StatusGatewayTimeout

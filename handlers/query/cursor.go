@@ -38,7 +38,7 @@ var ErrBadCursor = &job.Error{
 // Cursors returns the secret that signs cursors. All processes use the same secret.
 type Cursors func(context.Context) (key []byte, err error)
 
-// Seal returns the cursor of a position in an owner's list. scope identifies the list and its filters.
+// Seal returns the cursor of a position in an owner's list. `scope` identifies the list and its filters.
 func (c Cursors) Seal(ctx context.Context, owner job.ID, scope string, position []byte) (string, error) {
 	key, err := c(ctx)
 	if err != nil {
@@ -47,7 +47,7 @@ func (c Cursors) Seal(ctx context.Context, owner job.ID, scope string, position 
 	return cursorEncoding.EncodeToString(append(sumOf(key, owner, scope, position), position...)), nil
 }
 
-// Open returns the position in a cursor. The position must be size bytes long.
+// Open returns the position in a cursor. The position must be `size` bytes long.
 func (c Cursors) Open(ctx context.Context, owner job.ID, scope, cursor string, size int) ([]byte, error) {
 	raw, err := cursorEncoding.DecodeString(cursor)
 	// DecodeString skips line breaks. The comparison of lengths refuses them.
@@ -89,7 +89,7 @@ func ListOf[T, V any](entries []T, limit int, view func(T) V) List[V] {
 func sumOf(key []byte, owner job.ID, scope string, position []byte) []byte {
 	mac := hmac.New(sha256.New, key)
 	mac.Write(owner[:])
-	mac.Write(binary.BigEndian.AppendUint32(nil, uint32(len(scope)))) // separates scope and position
+	mac.Write(binary.BigEndian.AppendUint32(nil, uint32(len(scope)))) // the length keeps scope and position apart
 	mac.Write([]byte(scope))
 	mac.Write(position)
 	return mac.Sum(nil)[:cursorSum]

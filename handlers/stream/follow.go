@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	minHold  = 20 * time.Millisecond // least time between reads while an open transaction holds back events
+	minHold  = 20 * time.Millisecond // minimum time between reads while an open transaction holds back events
 	maxHold  = time.Second
 	noteHold = time.Second // how long events are held back before the stream sends heldNote
 
 	readPause     = 10 * time.Millisecond  // minimum time between two reads after a notification
 	progressPause = 250 * time.Millisecond // minimum time between two reads after a notification with progress
 
-	minRetry   = 100 * time.Millisecond // between retries while storage fails
+	minRetry   = 100 * time.Millisecond // minimum pause between retries while storage fails
 	maxRetry   = 5 * time.Second
 	maxFailing = 30 * time.Second // the stream ends after storage has failed for this long
 	noDeadline = 24 * time.Hour   // in practice unlimited: only a notification ends the wait

@@ -9,9 +9,9 @@ import (
 // progress decides which progress updates a job's stream shows. It shows only updates of the attempt in the last written event. The shown
 // progress never decreases. The latest progress is shown before the attempt ends.
 type progress struct {
-	attempt  int               // of the last event written; 0 if unknown
+	attempt  int               // attempt of the last event written; 0: unknown
 	running  bool              // whether this attempt is running
-	pending  bool              // the stored progress should be read
+	pending  bool              // the stored progress must still be read
 	received *job.Notification // latest progress not yet shown; may be nil
 	shown    *job.Progress     // latest progress shown of this attempt; may be nil
 }

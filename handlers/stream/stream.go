@@ -20,8 +20,8 @@ import (
 
 // Engine has the dependencies of all streams. All fields are required.
 type Engine struct {
-	Heartbeat      time.Duration // between heartbeats of an idle stream
-	StallTimeout   time.Duration // time for a reader to take 8 KiB
+	Heartbeat      time.Duration // interval of heartbeats on an idle stream
+	StallTimeout   time.Duration // time limit for a reader to take 8 KiB
 	RequestTimeout time.Duration // time limit of each read from storage
 
 	// Watch returns the notifications of a job until stop is called. The zero id means all jobs and batches of the client.
@@ -52,14 +52,14 @@ type Page struct {
 	Events []job.Occurrence
 	More   bool // more events may be stored already
 	Held   bool // more events exist, but an open transaction holds them back
-	Ended  bool // no events follow these
+	Ended  bool // no more events will follow
 }
 
 // PageSize is the maximum number of events per read. Storage returns fewer if they are large.
 const PageSize = 100
 
-// Stream is an event stream. One goroutine runs it, and a second one detects when the client hangs up. Between events it uses little
-// memory: its request and buffers are freed.
+// Stream is an event stream. One goroutine runs it, and a second one detects when the client hangs up. Between events, a stream needs
+// little memory, because its request and buffers are freed.
 type Stream struct {
 	Source
 	Client, JobID job.ID // JobID is zero for a stream of all of a client's events

@@ -34,7 +34,7 @@ func Start(id string) []byte {
 // writer keeps no buffer between flushes, because most streams are idle.
 type writer struct {
 	conn  net.Conn
-	stall time.Duration // time for the reader to take a chunk
+	stall time.Duration // time limit for the reader to take a chunk
 	buf   bytes.Buffer
 }
 

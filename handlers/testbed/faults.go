@@ -163,8 +163,8 @@ func (s *API) Before(r *httpkit.Request) (done bool, err error) {
 	return false, nil
 }
 
-// slow takes a stream slot until the response is sent. It waits for d or until the client hangs up. Afterwards the request's time limit
-// restarts, and its key is checked again.
+// slow takes a stream slot until the response is sent. It waits for d or until the client hangs up. Afterwards the time limit of the
+// request restarts, and the API key is checked again.
 func (s *API) slow(v *visit, d time.Duration) error {
 	r := v.Request
 	release, err := s.Waits.Acquire(r.Caller.ClientID)
@@ -176,7 +176,7 @@ func (s *API) slow(v *visit, d time.Duration) error {
 	if d == 0 {
 		return nil
 	}
-	if _, err := r.ReadBody(); err != nil { // hang-ups are only detected after the whole body
+	if _, err := r.ReadBody(); err != nil { // a hang-up is detected only after the whole body was read
 		return err
 	}
 	gone := make(chan struct{})

@@ -19,7 +19,7 @@ import (
 type API struct {
 	*httpkit.Kit
 	Testbed  *beds.Bed
-	journals *fair.Semaphore[job.ID] // journals being sent
+	journals *fair.Semaphore[job.ID] // limits how many journals are sent at the same time
 }
 
 // New returns the API and makes it the kit's interceptor.
@@ -36,8 +36,8 @@ const (
 	resetPath    = "/v1/testbed/reset"
 )
 
-// Routes returns the routes of a test bed. Sessions and the clock accept an expired key. The clock may pass the expiry of all keys;
-// clients must still be able to move the clock and end sessions.
+// Routes returns the routes of a test bed. Requests about sessions and the clock accept an expired key. The clock may pass the expiry of
+// all keys; clients must still be able to move the clock and end sessions.
 func (s *API) Routes() []httpkit.Route {
 	const get, post, put, remove = httpkit.Get, httpkit.Post, httpkit.Put, httpkit.Delete
 	const client, expired = httpkit.ClientKey, httpkit.ExpiredKey
@@ -67,8 +67,8 @@ func (s *API) Routes() []httpkit.Route {
 
 type visit struct {
 	*httpkit.Request
-	session   testbed.Scope // cached session of the header; zero before it is looked up
-	fault     *fault.Effect // to apply; nil: none
+	session   testbed.Scope // session of the request, cached; zero until it is looked up
+	fault     *fault.Effect // fault to apply; nil: none
 	slowFault func()        // releases the slot of a slow response; nil: none
 	hungUp    bool          // the client hung up during a delay
 

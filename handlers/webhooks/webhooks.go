@@ -156,7 +156,7 @@ func (s *API) testWebhook(r *httpkit.Request) error {
 // Set.
 const mimeKeyDirectory = "application/http-message-signatures-directory+json"
 
-// A new key is published long before its use, so responses may be cached for a while.
+// A new signing key is published long before its first use, so clients may cache the response.
 func (s *API) signingKeys(r *httpkit.Request) error {
 	keys, err := s.Directory(r.Ctx)
 	if err != nil {
