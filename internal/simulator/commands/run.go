@@ -158,7 +158,7 @@ func (f *runFlags) applyFlags(s *scenario.Scenario) error {
 	if f.jobs > 0 {
 		s.Jobs = f.jobs
 		if f.duration == 0 {
-			s.Duration = 0 // the run ends with the last job
+			s.Duration = 0 // no time limit: the run ends with the last job
 		}
 	}
 	if f.chaos != "" {

@@ -45,7 +45,7 @@ const (
 // Fact is an observation. Kind determines which fields are set.
 type Fact struct {
 	Job  string    `json:"job"`  // "" for none
-	At   time.Time `json:"at"`   // observation time on the simulator's clock; for an answer, time of its arrival
+	At   time.Time `json:"at"`   // observation time on the simulator's clock; for a response, time of its arrival
 	Sent time.Time `json:"sent"` // time of the request; for a row, time of the transaction on Postgres' clock
 
 	Kind   Kind  `json:"kind"`
@@ -122,7 +122,7 @@ type Job struct {
 
 	// The fields below are only set for a row of table jobs.
 	RunAt        time.Time `json:"run_at"`
-	Keys         int       `json:"keys"` // number of idempotency keys of the job that have not expired
+	Keys         int       `json:"keys"` // number of unexpired idempotency keys of the job
 	ParamsDigest string    `json:"params_digest"`
 }
 
@@ -173,7 +173,7 @@ type Report struct {
 	FinishedAt time.Time `json:"finished_at"`
 	DurationMS int       `json:"duration_ms"`
 	Failure    string    `json:"failure"`   // code of the failure
-	EventSeq   int       `json:"event_seq"` // only rows: seq of the attempt's last event
+	EventSeq   int       `json:"event_seq"` // only in rows: seq of the attempt's last event
 
 	// Only set by the API.
 	Events      []Event `json:"events"`
@@ -193,10 +193,10 @@ type Delivery struct {
 	Seq       int       `json:"seq"`
 	State     string    `json:"state"`      // PENDING, DELIVERED, FAILED
 	Attempts  int       `json:"attempts"`   // counted by the service
-	Status    int       `json:"status"`     // status of the receiver's answer; 0: none
+	Status    int       `json:"status"`     // status of the receiver's response; 0: none
 	Error     string    `json:"error"`      // error code that the service reports
-	Accepted  int       `json:"accepted"`   // rows: number of attempts with a 2xx answer
-	Uncounted int       `json:"uncounted"`  // rows: attempts with error INTERNAL, which do not count toward the limit of attempts
+	Accepted  int       `json:"accepted"`   // only in rows: number of attempts with a 2xx response
+	Uncounted int       `json:"uncounted"`  // only in rows: attempts with error INTERNAL, which do not count toward the limit of attempts
 	Next      time.Time `json:"next"`       // time of the next attempt of a PENDING delivery
 	Body      string    `json:"body"`       // digest of the message's body
 	JobStatus string    `json:"job_status"` // jobStatus in the received body
@@ -205,12 +205,12 @@ type Delivery struct {
 	// Only set for a received message.
 	Scenario Scenario      `json:"scenario"`
 	WorkKind string        `json:"work_kind"` // attribute workkind of the CloudEvent
-	After    time.Duration `json:"after"`     // how long the receiver waited before its answer
+	After    time.Duration `json:"after"`     // how long the receiver waited before its response
 
 	// Only set by the API.
 	CreatedAt time.Time                `json:"created_at"`
 	SettledAt time.Time                `json:"settled_at"`
-	HasLog    bool                     `json:"has_log"` // Log is set, because the delivery was read by its id
+	HasLog    bool                     `json:"has_log"` // the delivery was read by its id, so Log is set
 	Log       []client.DeliveryAttempt `json:"log"`
 }
 

@@ -107,7 +107,7 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// Jobs groups the facts of a bucket by subject, each in the order of Add.
+// Jobs groups the facts of a bucket by subject. The facts of a subject are in the order of Add.
 func (s *Store) Jobs(bucket int) (map[string][]Fact, error) {
 	jobs := map[string][]Fact{}
 	return jobs, s.Each(bucket, func(f Fact) error {

@@ -23,9 +23,9 @@ type RunContext struct {
 	DeliveryTries int // maximum number of attempts of a delivery; 0: unknown, but 2 or more
 
 	Chaos           bool          // faults were injected
-	Killed          bool          // attempts may fail, because workers were killed, hung or were shut down
+	Killed          bool          // workers were killed, hung or were shut down, so attempts may fail
 	DeliveryOverdue time.Duration // how long the next attempt of a delivery may be overdue at the end of the run
-	Counters        bool          // metrics must equal rows, because the simulator started all processes and none was killed
+	Counters        bool          // the simulator started all processes and none was killed, so metrics must equal rows
 
 	Webhooks  []history.Webhook
 	Streamed  bool // each tenant's event stream was read
@@ -117,7 +117,7 @@ type Collected struct {
 type Measure struct {
 	Name         string
 	Metric, Rows float64
-	Counter      bool // the metric is a counter, which starts at 0 with its process
+	Counter      bool // the metric is a counter, which is 0 when its process starts
 }
 
 type jobFacts struct {

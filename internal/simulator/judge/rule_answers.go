@@ -15,7 +15,7 @@ type observation struct {
 	sent, at time.Time // sent is zero if unknown
 	state    string
 	attempt  int       // 0: unknown
-	updated  time.Time // by the service's clock; zero: unknown
+	updated  time.Time // updated_at in the response, by the service's clock; zero: unknown
 	replay   bool      // response to a repeated request
 	first    int       // first and last: indexes of steps that the response can show; set by match
 	last     int
@@ -96,7 +96,7 @@ func (c *checker) observations() (all []*observation) {
 	add := func(o observation) { all = append(all, &o) }
 	for _, f := range c.facts {
 		switch j, a := f.Shown, f.Action; {
-		case f.Tenant != c.tenant: // checkOwners reports other tenants
+		case f.Tenant != c.tenant: // reported by checkOwners
 		case f.Submission != nil:
 			for _, t := range f.Submission.Tries {
 				if t.Accepted() && t.Job == c.id && t.State != "" {

@@ -147,7 +147,7 @@ const (
 type workKind struct {
 	duration time.Duration // to be multiplied by TimeScale; 0: depends on the service's settings
 	result   int           // size of the result of a successful attempt, in bytes
-	fails    int           // attempts 1 to `fails` fail
+	fails    int           // number of attempts that fail, from the first
 	code     string        // failure code
 }
 
@@ -180,8 +180,8 @@ var catalogue = map[string]workKind{
 	"PAYLOAD_SMALL": succeeds(2_000, 1), "PAYLOAD_MEDIUM": succeeds(2_000, 16), "PAYLOAD_LARGE": succeeds(2_000, 256),
 }
 
-// checkCatalogue checks that attempts end as the catalogue says. Exceptions are canceled, lost and timed-out attempts. A result has the
-// catalogue's size.
+// checkCatalogue checks that attempts end as the catalogue says. Exceptions are canceled, lost and timed-out attempts. A result must have
+// the size in the catalogue.
 func (c *checker) checkCatalogue() {
 	kind, known := catalogue[c.kind]
 	if !known {

@@ -125,7 +125,7 @@ func (c *checker) checkAPIReports() {
 
 // checkAPIEvents checks that a report has all events of the log until the attempt ended.
 func (c *checker) checkAPIEvents(r *history.Report) {
-	var was history.Event // At is the time of the previous event, Next the job's state after it
+	var was history.Event // At and Next are the time of the previous event and the job's state after it
 	var start, end time.Time
 	attempt := 1
 	for i, e := range r.Events {

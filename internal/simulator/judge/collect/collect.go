@@ -122,7 +122,7 @@ func CheckStores(ctx context.Context, databaseURL, redisURL string) error {
 	defer cancel()
 	if databaseURL != "" {
 		if _, err := PendingDeliveries(ctx, databaseURL, nil, time.Now()); err != nil {
-			return fmt.Errorf("read the database: %s", strings.Join(strings.Fields(err.Error()), " ")) // on one line
+			return fmt.Errorf("read the database: %s", strings.Join(strings.Fields(err.Error()), " ")) // the error on one line
 		}
 	}
 	if redisURL == "" {

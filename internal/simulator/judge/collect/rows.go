@@ -35,7 +35,7 @@ FROM webhooks WHERE updated_at > created_at`
 var tables = []struct {
 	name   string
 	kind   history.Kind
-	member string // member of the fact that gets the row
+	member string // member of the fact for the row
 	sql    string
 }{
 	{"jobs", history.StoredJob, "shown", `
