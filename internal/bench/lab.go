@@ -33,7 +33,7 @@ type lab struct {
 	options
 	ctx      context.Context
 	servers  *stack.Servers
-	dir      string         // temporary
+	dir      string         // temporary folder
 	services []service      // the build of this checkout and, with -against, another build
 	ends     []func() error // cleanup functions, called by attempt in reverse order
 	lines    [][]string     // rows of the table of results

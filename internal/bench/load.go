@@ -25,8 +25,8 @@ var plainJob = []byte(`{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL"}`)
 // simulator's generator needs three times the CPU, and would slow down the service.
 type closed struct {
 	clients int
-	during  time.Duration               // 0: until all requests are sent
-	jobs    int                         // 0: no limit; the load then ends after `during`
+	during  time.Duration               // duration of the load; 0: until all requests are sent
+	jobs    int                         // number of requests; 0: no limit, so the load ends after `during`
 	admit   func(context.Context) error // called before each request; may block to delay the request; nil: no delay
 }
 

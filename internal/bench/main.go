@@ -106,7 +106,7 @@ func run(ctx context.Context, o options, chosen []experiment) error {
 		l.open()
 		commit, _ := exec.CommandContext(ctx, "git", "--no-optional-locks", "describe", "--always", "--dirty=-changed").Output()
 		model := runtime.GOARCH
-		cpus, _ := os.ReadFile("/proc/cpuinfo") // only on Linux
+		cpus, _ := os.ReadFile("/proc/cpuinfo") // exists only on Linux
 		if match := regexp.MustCompile(`(?m)^model name\s*: (.+)$`).FindSubmatch(cpus); match != nil {
 			model = string(match[1])
 		}

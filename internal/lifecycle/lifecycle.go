@@ -16,7 +16,7 @@ const DefaultGrace = 5 * time.Second
 type Part struct {
 	Name  string
 	Start func(context.Context) error // nil: nothing to start
-	Stop  func(context.Context) error // nil: nothing to stop; the context that it gets ends after Grace
+	Stop  func(context.Context) error // nil: nothing to stop; its context ends after Grace
 	Grace time.Duration               // limit of Stop; DefaultGrace if 0
 }
 

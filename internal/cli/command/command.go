@@ -69,7 +69,7 @@ func ParseTime(text string) (time.Time, error) {
 // Execute runs the program of root and returns its exit code and the error to print. Errors other than Exit have the exit code Failed. Each
 // line of `examples` is a call of a command. The help of that command shows the line.
 func Execute(ctx context.Context, root *cobra.Command, examples string, args []string, stdout, stderr io.Writer) (code int, err error) {
-	root.SetOut(stdout) // first, because cobra's command "completion" copies the writer
+	root.SetOut(stdout) // before prepare, because cobra's command "completion" copies the writer
 	root.SetErr(stderr)
 	prepare(root)
 	addExamples(root, examplesOf(root, examples))

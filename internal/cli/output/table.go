@@ -21,7 +21,7 @@ type Column struct {
 	Age  bool // the value is a time; print its age
 	// the value is a state; print it in the state's color
 	State bool
-	show  func(value any) string // if set, returns the text; Path is ignored
+	show  func(value any) string // returns the text of the column; nil: the value at Path
 }
 
 // NewView parses columns such as "AGE:created_at:age:wide". Head and path come first, then any of age, state and wide. A column without a
