@@ -10,14 +10,14 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// await waits until the function done returns true for the job. It returns nil if the client does not wait or the time is up.
+// await waits until the function `done` returns true for the job. It returns nil if the client does not wait or the time is up.
 func (s *API) await(r *httpkit.Request, prefs *header.Preferences, id job.ID, done func(*job.Job) bool) (*job.Job, error) {
 	return httpkit.Wait(r, prefs, func(ctx context.Context) (*job.Job, error) {
 		return s.Jobs.Await(ctx, r.Caller.ClientID, id, done)
 	})
 }
 
-// onceEnded reads data that exists only after the function "ended" returns true for the job. If the client waits, onceEnded reads the data
+// onceEnded reads data that exists only after the function `ended` returns true for the job. If the client waits, onceEnded reads the data
 // again after the wait. If the job is still unfinished, the error has a Retry-After.
 func onceEnded[T any](s *API, r *httpkit.Request, read func() (T, error), ended func(*job.Job) bool) (T, error) {
 	prefs := r.Preferences()

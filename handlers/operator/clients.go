@@ -56,8 +56,8 @@ func keyMade(k job.IssuedKey) admin.KeyMade {
 	return admin.KeyMade{KeyID: k.ID, Scope: k.Scope, APIKey: view.OrNull(k.Secret), ExpiresAt: job.Time(k.ExpiresAt)}
 }
 
-// createKey issues a new key to a client. If rotate is true, the new key replaces the client's key that has the scope "all". Only this
-// response has the secret.
+// createKey issues a new key to a client. If `asked.Rotate` is true, the new key replaces the client's key that has the scope "all". Only
+// this response has the secret.
 func (a *API) createKey(r *httpkit.Request, asked decode.Key) error {
 	return httpkit.Respond(r, fiber.StatusCreated, keyMade)(a.deps.Clients.CreateKey(r.Ctx, r.Caller, r.PathID(), asked.Rotate, asked.Scope))
 }

@@ -203,7 +203,7 @@ func withBody[T any](a *API, path, action, target string, read func(body []byte)
 // endTimeout limits the time to complete an audit entry. It does not depend on the request's context, which may have ended.
 const endTimeout = 5 * time.Second
 
-// audited stores an audit entry, calls the function do, and then completes the entry. A panic leaves the entry open.
+// audited stores an audit entry, calls the function `do`, and then completes the entry. A panic leaves the entry open.
 func (a *API) audited(target string, detail func(*httpkit.Request) (any, error), do httpkit.Handler) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		entry := admin.AuditEntry{

@@ -72,7 +72,7 @@ func (p *progress) written(o *job.Occurrence) {
 	p.attempt, p.running, p.pending = o.Attempt, o.Next == job.Running, o.Next == job.Running
 }
 
-// read sets the state from j. The job must not have changed since the last event written.
+// read sets the fields from the job `j`, which must not have changed since the last event written.
 func (p *progress) read(j *job.Job) {
 	p.attempt, p.running, p.pending = j.Attempt, j.State == job.Running, false
 	if p.running {

@@ -24,9 +24,9 @@ type Engine struct {
 	StallTimeout   time.Duration // time limit for a reader to take 8 KiB
 	RequestTimeout time.Duration // time limit of each read from storage
 
-	// Watch returns the notifications of a job until stop is called. The zero id means all jobs and batches of the client.
+	// Watch returns the notifications of a job until `stop` is called. The zero id means all jobs and batches of the client.
 	Watch func(client, id job.ID) (notifications <-chan job.Notification, stop func())
-	// WatchKey calls the function changed when a key may have changed, until stop is called.
+	// WatchKey calls the function `changed` when a key may have changed, until `stop` is called.
 	WatchKey func(id string, changed func()) (stop func())
 	// Recheck returns why the key of a stream is no longer valid, or nil.
 	Recheck func(ctx context.Context, authorization [][]byte, client job.ID) error
@@ -122,7 +122,7 @@ func (e *Engine) Run(st *Stream) {
 	st.logEnd(ctx, err, stack)
 }
 
-// A panic ends only this stream. stack is the stack trace of the panic, or nil.
+// A panic ends only this stream. `stack` is the stack trace of the panic, or nil.
 func (st *Stream) write(ctx context.Context) (stack []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -21,7 +21,7 @@ var heldNote = []byte(": events wait until an open database transaction ends\n\n
 // position event. The event has data because many readers ignore the id of a block without data.
 const PositionEvent = "position"
 
-// Start returns the first block of a stream: the reconnection time and, unless id is "", the position.
+// Start returns the first block of a stream: the reconnection time and, unless `id` is "", the position.
 func Start(id string) []byte {
 	const least, spread = 1000, 2001 // ms; random, so that readers do not all reconnect at once
 	b := strconv.AppendInt([]byte("retry: "), least+rand.Int64N(spread), 10)

@@ -84,7 +84,8 @@ var errBadReplayCursor = &job.Error{
 		Detail: "This must be the next_cursor of the previous response, unchanged and with the same since; omit it to start again."}},
 }
 
-// resend sends events to a webhook again, from a time or a cursor on. The cursor is valid only for this webhook, action and time.
+// resend sends events to a webhook again: the events since a time, or after a cursor. The cursor is valid only for this webhook, action and
+// time.
 func (s *API) resend(
 	r *httpkit.Request, action string,
 	send func(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error),
