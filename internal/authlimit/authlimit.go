@@ -1,6 +1,6 @@
 // Package authlimit slows down failed authentication. It counts failures by address and by key. After too many failures, it refuses
-// attempts for a while. It also limits the number of log lines about failures. All listeners of a process share one Limiter. Registrations
-// limits registrations without credentials.
+// attempts for a while. It also limits the number of log lines about failures. All listeners of a process share one Limiter. The type
+// Registrations limits registrations without credentials.
 //
 // This package only limits attempts. Other packages check the credentials.
 package authlimit

@@ -43,7 +43,7 @@ func (got sample) peer(l *lab, program, name string, runs ...string) {
 	}
 }
 
-// readPeer reads the program's output, one line per phase. cpu is the CPU seconds of the program, Postgres and Redis in the phase
+// readPeer reads the program's output, one line per phase. `cpu` is the CPU time in seconds of the program, Postgres and Redis in the phase
 // "sustained".
 func (got sample) readPeer(out io.Reader, cpu float64) error {
 	names := map[string]string{"insert": acceptedFigure, "batch": batchFigure, "drain": drainFigure, "sustained": sustainedFigure}

@@ -48,7 +48,7 @@ type (
 	action func(flags *pflag.FlagSet) run
 )
 
-// cmd makes a command. use is the command's name and arguments, such as "get JOB".
+// cmd makes a command. `use` is the command's name and arguments, such as "get JOB".
 func (s *Shell) cmd(use, short string, do action) *cobra.Command {
 	var execute run
 	c := command.New(use, short, func(c *cobra.Command, args []string) error {

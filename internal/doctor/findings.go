@@ -80,7 +80,7 @@ func (fs Findings) Count(s Severity) (n int) {
 	return n
 }
 
-// Write writes the report as text or JSON. paint colors the text of a severity.
+// Write writes the report as text or JSON. `paint` colors the text of a severity.
 func (fs Findings) Write(w io.Writer, asJSON bool, paint func(s Severity, text string) string) error {
 	if asJSON {
 		encoder := json.NewEncoder(w)

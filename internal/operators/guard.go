@@ -121,8 +121,8 @@ func deliberate(r *http.Request) bool {
 	return r.Header.Get(CSRFHeader) != "" || strings.EqualFold(strings.TrimSpace(mediaType), "application/json")
 }
 
-// validSession returns the session of a request if it was not logged out. If storage cannot be read, sessions are refused. Tokens still
-// work.
+// validSession returns the session of a request, unless the session was logged out. If storage cannot be read, sessions are refused. Tokens
+// still work.
 func (g Guard) validSession(r *http.Request) (Session, bool, *Refusal) {
 	s, ok := g.session(r)
 	if !ok {

@@ -1,5 +1,5 @@
-// Package operators manages the tokens of the service's operators. Each token has a name. So actions can be attributed, and one token can
-// be removed.
+// Package operators manages the tokens of the service's operators. Each token has a name, so the audit log can name the operator, and a
+// single token can be removed.
 package operators
 
 import (

@@ -36,7 +36,7 @@ var payload = strings.Repeat("x", 150) // of each job
 
 type peer struct {
 	insert, insertBatch func(context.Context) error
-	// work starts workers, which call done after each job. stop returns when the workers have ended.
+	// work starts workers, which call `done` after each job. `stop` returns when the workers have ended.
 	work func(ctx context.Context, done func()) (stop func(context.Context) error, err error)
 }
 

@@ -260,7 +260,7 @@ func EmissionOf(e *client.Emission) string {
 	return e.Name + " " + string(e.Data)
 }
 
-// ScenarioOf converts the scenario in an outcome document; nil gives the zero value.
+// ScenarioOf converts the scenario in an outcome document; it returns the zero value for nil.
 func ScenarioOf(s *client.Scenario) (kept Scenario) {
 	if s != nil {
 		kept = Scenario(*s)

@@ -102,7 +102,7 @@ const (
 	Metrics Source = "metrics"
 )
 
-// Collected tells which sources were read. It also has what they contained besides facts.
+// Collected tells which sources were read. It also has the data of the sources that is not stored as facts.
 type Collected struct {
 	Asked   map[Source]bool
 	Missing map[Source]string // why a source was not read completely

@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// observation is a job's state in a response. Its times are of the simulator's clock.
+// observation is a job's state in a response. Its times are of the simulator's clock, except for `updated`.
 type observation struct {
 	what     string
 	sent, at time.Time // sent is zero if unknown
