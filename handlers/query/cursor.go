@@ -11,7 +11,7 @@ import (
 )
 
 // A cursor is a position in a list, signed together with the list's owner and scope. A changed cursor is invalid, and so is a cursor of
-// another client or list. The content of a cursor is not secret: ids, sequence numbers and times.
+// another client or list. The content of a cursor is not secret: ids, transaction and sequence numbers, and times.
 
 const (
 	// cursorSum is the number of HMAC-SHA-256 bytes in a cursor.

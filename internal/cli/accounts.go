@@ -58,7 +58,7 @@ func createClient(f *pflag.FlagSet) run {
 			return err
 		}
 		var made client.CreatedClient
-		if public != nil { // send the operator token too, because some services let only operators create clients
+		if public != nil { // with the operator token, because some services let only operators create clients
 			public = public.WithKey(c.finder().AdminToken())
 			made.ClientID, err = public.CreateClient(c)
 		} else {
