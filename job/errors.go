@@ -132,17 +132,18 @@ func (v Violation) MarshalJSON() ([]byte, error) {
 	}{v.Pointer, v.Detail})
 }
 
-// Error is an error with a code of the API. Detail is for the client and contains nothing internal; the cause, if any, is for the log.
+// Error is an error with a code of the API. Detail is for the client and contains nothing internal. Cause is only for the log, and may be
+// nil.
 type Error struct {
 	Code       Code
 	Detail     string
 	Violations []Violation
 	RetryAfter time.Duration // 0: none
-	ExpiredAt  *time.Time    // 410 only: when the resource was removed or expired
-	JobID      ID            // conflict of an idempotency key only: the job of the first request
-	BatchID    ID            // conflict of an idempotency key only: the batch of the first request
-	State      State         // refused retry only: the job's state
-	Reason     string        // refused retry only: NOT_RETRYABLE or ATTEMPTS_EXHAUSTED
+	ExpiredAt  *time.Time    // for status 410: when the resource was removed or expired
+	JobID      ID            // job of the first request, if its idempotency key was used again for a different request
+	BatchID    ID            // batch of the first request, in the same case as JobID
+	State      State         // the job's state, if a retry was refused
+	Reason     string        // NOT_RETRYABLE or ATTEMPTS_EXHAUSTED, if a retry was refused
 	Cause      error
 }
 
@@ -151,7 +152,7 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Malformed returns the error for a malformed request. It appends the first violation to the general detail.
+// Malformed returns the error for a malformed request. The first violation is appended to `detail`.
 func Malformed(detail string, violations ...Violation) *Error {
 	return &Error{Code: CodeMalformed, Detail: WithFirst(detail, violations), Violations: violations}
 }
@@ -182,15 +183,15 @@ func Invalid(violations ...Violation) *Error {
 	return &Error{Code: CodeValidationFailed, Detail: WithFirst("The request has invalid values.", violations), Violations: violations}
 }
 
-// ErrStale is returned for a late write: the job no longer has the given attempt and fence. The worker must stop, and must not write or
-// publish anything else.
+// ErrStale is returned for a late write: the job no longer has the given attempt and fence. The worker must stop the attempt without
+// writing or publishing anything more.
 var ErrStale = errors.New("the claim is no longer current")
 
 // ErrWorkerDead is returned to a worker with an ended lease.
 var ErrWorkerDead = errors.New("the worker's lease has ended")
 
 // ErrUnproven means that a webhook's receiver has not confirmed that it wants events. The store has changed nothing. The caller asks the
-// receiver for confirmation, outside of any transaction. Then it repeats the request with Proven set.
+// receiver for confirmation, outside of any transaction. Then it repeats the call with Proven set in the WebhookRequest or WebhookPatch.
 var ErrUnproven = errors.New("the receiver has not confirmed that it wants events")
 
 // MaxDetailBytes limits the detail of an error for the client.
@@ -205,7 +206,7 @@ func PlainText(text string, limit int) string {
 			return unicode.ReplacementChar
 		}
 		return c
-	}, text[:min(len(text), limit+1)]) // the rest is cut anyway
+	}, text[:min(len(text), limit+1)])
 	if len(plain) <= limit {
 		return plain
 	}

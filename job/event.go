@@ -27,7 +27,7 @@ const (
 	EventWebhookTest      = "webhook.test"
 )
 
-// Event is one line of a job's history (sections 5 and 15). It never changes.
+// Event is one line of a job's history (API contract, sections 5 and 15). It never changes.
 type Event struct {
 	ID      ID
 	JobID   ID
@@ -40,8 +40,8 @@ type Event struct {
 	Data    json.RawMessage // always has work_kind, duration_ms and expected_outcome
 }
 
-// Position is the place of an event among a client's events. They are ordered by Tx, then by ID, then by Seq. ID is the job's id, or the
-// event's id for an event without a job. The zero Position comes first.
+// Position is the place of an event among a client's events. Positions are ordered by Tx, then by ID, then by Seq. ID is the job's id, or
+// the event's id for an event without a job. The zero Position comes first.
 //
 // Tx is the id of the transaction that wrote the event. It is never lower than the Tx of the job's previous event. So a job's events keep
 // their order.
@@ -77,7 +77,7 @@ type Log struct {
 type Feed struct {
 	Events []Occurrence
 	More   bool // further events can be read now
-	// Held is set if later events exist but must wait: a running transaction may still add earlier ones.
+	// Held is true if the client has more events that cannot be read yet: a running transaction may still insert an event before them.
 	Held bool
 }
 

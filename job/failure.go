@@ -24,7 +24,7 @@ const (
 // Stage is the processing step in which an attempt failed (async-problem-details, section 3.8, table 3).
 type Stage string
 
-// Stages of the draft's table 3.
+// Stages of table 3.
 const (
 	StageValidation    Stage = "validation"
 	StageAuthorization Stage = "authorization"
@@ -42,7 +42,7 @@ type StageSpec struct {
 	About string
 }
 
-// Stages documents all stages. Draft section 3.8 requires this documentation of a server.
+// Stages documents all stages. A server must document its stages (async-problem-details, section 3.8).
 var Stages = []StageSpec{
 	{StageValidation, "The input was invalid. The input of a batch item is checked at submission, that of a job right after its start."},
 	{StageAuthorization, "The job lacked permission for its work. No predefined work kind fails at this stage."},

@@ -5,21 +5,22 @@ import (
 	"time"
 )
 
-// Lease is a process's request for capacity. Until the next renewal, the process may store as many jobs as granted.
+// Lease is a process's request for capacity, which is a number of jobs. The grant limits how many jobs the process stores until it renews
+// the lease.
 type Lease struct {
 	ID, Process ID
 	New         bool          // the lease is not stored yet
-	Limit       Load          // limit of all jobs
+	Limit       Load          // limit for the jobs of all processes together
 	Keep        Load          // capacity that may already be in use; the grant is at least this
-	Stored      Load          // jobs stored under the lease that no successful request has reported
-	Need        Load          // reserved capacity, plus what the largest waiting request needs
+	Stored      Load          // stored jobs that no earlier renewal has reported
+	Need        Load          // reserved capacity, plus the capacity for the largest submission that waits
 	Want        Load          // Need, plus what the process expects to store until the next renewal
 	Expiry      time.Duration // time after a renewal until other processes may take the capacity
-	Counted     *Counted      // new count of the jobs, if there is one
+	Counted     *Counted      // new count of all jobs; nil if this request contains no count
 }
 
-// Counted is a count of the stored jobs (Jobs). Reported is the sum of all reports at the start of the count. Jobs that are reported later
-// are added to the count.
+// Counted is a count of the stored jobs (Jobs). Reported is the number of jobs that processes had reported when the count began. Jobs that
+// were reported after that time are added to the count.
 type Counted struct{ Jobs, Reported Load }
 
 // Headroom is the capacity that a lease grants.
@@ -28,13 +29,13 @@ type Headroom struct {
 	Processes int // number of processes with leases
 }
 
-// ErrLeaseEnded is returned for jobs under a lease that has ended, because other processes may use its capacity by now.
+// ErrLeaseEnded refuses to store jobs under an ended lease. Other processes may already use the capacity of that lease.
 var ErrLeaseEnded = &Error{Code: CodeStorageUnavailable, RetryAfter: time.Second,
 	Detail: "The server took too long to store the job, and the capacity reserved for it expired. Nothing was accepted. Repeat the request."}
 
 type leaseKey struct{}
 
-// WithLease returns a context for retries that use the capacity of a lease.
+// WithLease returns a context for Store.Retry. The retry uses the capacity of the lease, and fails if the lease has ended.
 func WithLease(ctx context.Context, lease ID) context.Context {
 	return context.WithValue(ctx, leaseKey{}, lease)
 }

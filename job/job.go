@@ -37,7 +37,7 @@ type Job struct {
 	Failure *Failure // FAILED only
 	Result  *ResultInfo
 
-	// The store does not set the following members.
+	// The store does not set the following fields.
 	Progress *Progress     // RUNNING only; nil if unknown
 	Waiting  WaitingReason // "" unless the job waits
 
@@ -73,7 +73,7 @@ const (
 	WaitingScheduled   WaitingReason = "SCHEDULED"    // for its execution_at
 	WaitingBackoff     WaitingReason = "BACKOFF"      // for the end of the wait between attempts
 	WaitingPaused      WaitingReason = "PAUSED"       // for the end of an operator's pause of its kind, its client or everything
-	WaitingClientLimit WaitingReason = "CLIENT_LIMIT" // its client already runs its maximum number of jobs
+	WaitingClientLimit WaitingReason = "CLIENT_LIMIT" // the client already runs its maximum number of jobs
 	WaitingNoWorkers   WaitingReason = "NO_WORKERS"   // no worker is alive
 	WaitingQueue       WaitingReason = "QUEUE"        // for a free worker
 )
@@ -124,8 +124,8 @@ func (j *Job) WaitingFor(now time.Time, workers int) WaitingReason {
 	}
 }
 
-// EstimatedCompletion returns the start of a RUNNING job plus its scaled duration. For a CREATED job, the start is RunAt. In other states
-// it returns nil.
+// EstimatedCompletion returns when a RUNNING or CREATED job will probably end: its start plus its duration times `scale`. The start of a
+// CREATED job is RunAt. For other states, EstimatedCompletion returns nil.
 func (j *Job) EstimatedCompletion(scale float64) *time.Time {
 	if j.Definition == nil {
 		return nil
@@ -218,7 +218,7 @@ type StoredResult struct {
 	ExpiresAt time.Time
 }
 
-// Query selects jobs of a client. A zero member matches every job.
+// Query selects jobs of a client. A field with the zero value matches every job.
 type Query struct {
 	State         State
 	Type          Type
@@ -232,7 +232,8 @@ type Query struct {
 	Limit         int
 }
 
-// Page is a part of a list of jobs. It may be short even before the end, because the cost of filters is limited.
+// Page is a part of a list of jobs. It may be short even before the end of the list, because the number of rows that one call reads is
+// limited.
 type Page struct {
 	Jobs []*Job
 	Next ID // position of the next page; zero at the end
@@ -243,8 +244,8 @@ type Submission struct {
 	Job            Job
 	IdempotencyKey string   // "" if there is none; scoped to the client
 	RequestHash    [32]byte // hash of the canonical request without the idempotency key
-	// Committed, if not nil, is called once the job is durable. Within a process, the calls are made in the order of the jobs' created_at. It
-	// must not block. It is not called for a replay, or if it is unknown whether the commit succeeded.
+	// Committed, if not nil, is called after the commit. It must not block. Within a process, the calls are made in the order of the jobs'
+	// created_at. There is no call if an earlier request created the job, or if the outcome of the commit is unknown.
 	Committed func(Receipt)
 }
 
@@ -259,7 +260,7 @@ type Receipt struct {
 // Canceling is a cancel of an unfinished job.
 type Canceling struct {
 	Change Change
-	Before *Job // the job before the cancel; only identity, batch, state, start, definition, callback and trace are set
+	Before *Job // the job before the cancel, with its identity, batch, state, start, definition, callback and trace only
 }
 
 // Change is the result of a cancel or a retry, with the current state of the job.
@@ -269,6 +270,6 @@ type Change struct {
 	Attempt   int
 	UpdatedAt time.Time
 	RunAt     time.Time
-	Dispatch  int  // for a cancel: the Dispatch of the job's task
-	Changed   bool // false if nothing was written, because the request was a repetition or had no effect
+	Dispatch  int  // set by a cancel: part of the name of the job's task in Redis
+	Changed   bool // false if the request changed nothing, for example because it was repeated
 }

@@ -112,7 +112,7 @@ func Kinds() []Kind {
 	return kinds
 }
 
-// SpecOf returns the catalogue row of k under the configured execution limit, and whether k is in the catalogue.
+// SpecOf returns the catalogue row of k, and whether k is in the catalogue. The duration of RUNS_OVER_TIMEOUT depends on maxRuntime.
 func SpecOf(k Kind, maxRuntime time.Duration) (KindSpec, bool) {
 	s, ok := specs[k]
 	if k == RunsOverTimeout {

@@ -150,7 +150,6 @@ func TestDrawFollowsFailProbability(t *testing.T) {
 		c.FailProbability = probability
 		fails, counts := 0, map[job.Kind]int{}
 		for i := range draws {
-			// Some seeds are close to each other, others are not.
 			at := requestedAt.Add(time.Duration(i)*time.Microsecond + time.Duration(i%7)*time.Hour)
 			d := define(t, c, job.Execute, "", at)
 			counts[d.WorkKind]++

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Status is the draft's jobStatus (async-problem-details, section 4).
+// Status is the jobStatus of an outcome document (async-problem-details, section 4).
 type Status string
 
-// Statuses of the draft's registry.
+// Values of jobStatus.
 const (
 	StatusAccepted            Status = "ACCEPTED"
 	StatusProcessing          Status = "PROCESSING"
@@ -24,7 +24,7 @@ const (
 	StatusCompletedWithErrors Status = "COMPLETED_WITH_ERRORS"
 )
 
-// StatusOf returns the draft's status for a state. For FAILED it depends on the failure's code.
+// StatusOf returns the Status for a job's state. For FAILED, the Status depends on the failure's code.
 func StatusOf(s State, failure *Failure) Status {
 	switch s {
 	case Running:
@@ -44,7 +44,7 @@ func StatusOf(s State, failure *Failure) Status {
 }
 
 // Document is the outcome document of an attempt or a batch (async-problem-details, sections 3 and 7). It has the members of RFC 9457 and
-// of the draft. If there is no failure, only two members of RFC 9457 are set: Instance and, for a batch, Detail.
+// of async-problem-details. Without a failure, only two members of RFC 9457 are set: Instance and, for a batch, Detail.
 type Document struct {
 	Type     string `json:"type,omitempty"`
 	Title    string `json:"title,omitempty"`
@@ -58,14 +58,14 @@ type Document struct {
 	SubmittedAt     Time   `json:"submittedAt"`
 	CompletedAt     *Time  `json:"completedAt,omitempty"` // final attempts only
 	Retryable       *bool  `json:"retryable,omitempty"`   // failures only
-	RetryAfter      int    `json:"retryAfter,omitempty"`  // only with retryable true; seconds from completedAt
+	RetryAfter      int    `json:"retryAfter,omitempty"`  // in seconds after completedAt; 0 unless the failure is retryable
 	ProcessingStage Stage  `json:"processingStage,omitempty"`
 	CorrelationID   string `json:"correlationId,omitempty"`
 
-	// The following members are not in the draft.
+	// The following members are extensions of ForgeRun.
 	Attempt  int       `json:"attempt,omitempty"`  // absent in a batch's document
 	Scenario *Scenario `json:"scenario,omitempty"` // absent in a batch's document
-	Language string    `json:"language,omitempty"` // language of Title and Detail, one of Languages; "" without these texts
+	Language string    `json:"language,omitempty"` // language of Title and Detail, one of Languages; "" if neither is set
 
 	Results []ItemOutcome `json:"results,omitempty"` // a batch's failed items, at most MaxFailedItems
 
@@ -89,7 +89,7 @@ func (d Document) MarshalJSON() ([]byte, error) {
 }
 
 // Scenario is the work that the catalogue plans for a job (API contract, section 6). It never changes. If the definition is damaged, only
-// the kind is known.
+// WorkKind is set.
 type Scenario struct {
 	WorkKind        Kind   `json:"workKind"`
 	DurationMS      int64  `json:"durationMs,omitempty"`
@@ -118,7 +118,7 @@ func (d Document) Encode() (mediaType string, body []byte, err error) {
 type Links struct {
 	PublicURL string // base of all addresses, without a trailing slash
 	Absolute  bool   // links begin with PublicURL, because the receiver of a pushed document cannot resolve a path
-	Language  string // negotiated language of all texts (draft F.5); "" means the language of the job's or batch's request
+	Language  string // negotiated language of all texts; "" means the language of the request that created the job or batch
 }
 
 func (l Links) languageOf(requested string) string {
@@ -131,8 +131,8 @@ func (l Links) languageOf(requested string) string {
 // ProblemType returns the URI of a problem type, from an error code's slug or a failure's reason.
 func (l Links) ProblemType(slug string) string { return l.PublicURL + "/problems/" + slug }
 
-// At returns the address of a path of the API. It is absolute if Absolute is set or PublicURL has a path. A reverse proxy may remove
-// PublicURL's path, so a relative address would lack it.
+// At returns the address of an API path. The address begins with PublicURL if Absolute is set, or if PublicURL has a path. A reverse proxy
+// may remove this path from requests, so an address without it would not reach the API.
 func (l Links) At(path string) string {
 	_, host, _ := strings.Cut(l.PublicURL, "://")
 	if l.Absolute || strings.Contains(host, "/") {

@@ -60,7 +60,7 @@ func TestDocumentOfAFailure(t *testing.T) {
 	j := sampleJob(t)
 	j.WorkKind = job.FailAfterRetryable
 	a := job.Attempt{Number: 2, State: job.Failed, FinishedAt: &finishedAt, Failure: job.NewFailure(job.FailedImmediately, 2, usual)}
-	a.Failure.RetryAfter = 5 // ignored, even if it is stored
+	a.Failure.RetryAfter = 5
 	text := must(json.Marshal(links.Document(j.Origin(), a)))(t)
 	require.Contains(t, string(text), `"retryable":false`)
 	require.NotContains(t, string(text), "retryAfter")

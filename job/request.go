@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// MaxViolations limits the listed violations of a request. A batch with more violations in its jobs is refused as a whole, because the
-// response would be many times larger than the request.
+// MaxViolations limits the listed violations of a request. Normally only the invalid items of a batch are refused. If their violations
+// exceed MaxViolations, the whole batch is refused, so that the response is not many times larger than the request.
 const MaxViolations = 100
 
 // Request is a decoded request for a job. Violations lists the values that decoding refused. The response reports them together with the
-// violations that Check finds. Other members do not contain refused values.
+// violations that Check finds. The other fields do not contain refused values.
 type Request struct {
 	ClientID    ID
 	RequestID   string
@@ -57,7 +57,7 @@ func (r Request) Refusal(violations []Violation) *Error {
 }
 
 // Emitted returns how many events the job may emit in all attempts. `attempts` is the default number of attempts. An EMIT_EVENT job emits
-// one event, and a CUSTOM job its planned events in each attempt.
+// one event. A CUSTOM job emits its planned events in each attempt.
 func (r *Request) Emitted(attempts int) (n int) {
 	if r.Emit != nil {
 		n = 1
@@ -124,8 +124,8 @@ func (r Request) TooLate(now time.Time) (Violation, bool) {
 		"up to one second in the past counts as now. The server's time is " + now.UTC().Format(time.RFC3339) + "."}, true
 }
 
-// TooFar reports whether execution_at is more than limit in the future, and returns the violation. A limit of 0 means no limit. A repeated
-// request is never refused, because its execution_at only gets nearer.
+// TooFar reports whether execution_at is more than `limit` in the future, and returns the violation. A `limit` of 0 means no limit. A
+// request that was accepted once is not too far when it is repeated, because its execution_at only gets nearer.
 func (r Request) TooFar(now time.Time, limit time.Duration) (Violation, bool) {
 	if limit == 0 || r.ExecutionAt == nil || !r.ExecutionAt.After(now.Add(limit)) || r.Type == Execute || r.Type == EmitEvent {
 		return Violation{}, false
@@ -156,7 +156,7 @@ type RequestKey struct {
 
 // Answer is the stored response to a request with an idempotency key. It must not contain secrets, because it is stored unchanged.
 type Answer struct {
-	Status  int // 0 if only Subject is known
+	Status  int // 0 if no response is stored, only Subject
 	Header  map[string]string
 	Body    []byte
 	Subject ID // id of the created resource, or zero if there is none

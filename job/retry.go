@@ -87,7 +87,8 @@ func (b Backoff) Ceiling(attempt int) time.Duration {
 	return max(0, min(d, b.Max))
 }
 
-// Wait returns the ceiling times random, which must be uniform in [0, 1) (full jitter). Waits in Exact have no jitter.
+// Wait returns the wait after the given attempt: Ceiling times `random`, which must be uniform in [0, 1) (full jitter). Waits in Exact have
+// no jitter.
 func (b Backoff) Wait(attempt int, random float64) time.Duration {
 	if len(b.Exact) > 0 {
 		return b.Ceiling(attempt)

@@ -12,7 +12,7 @@ const (
 	ShownRuns          = 5 // due times shown for a schedule
 	MaxCronBytes       = 200
 	MaxTimeZoneBytes   = 64
-	ScheduleOnTime     = time.Minute // a run that is later than this counts as missed (see CatchUp). A change of leader takes less time.
+	ScheduleOnTime     = time.Minute // a run that is later counts as missed, see CatchUp; a change of leader takes less time
 	scheduleErrorBytes = 500
 )
 
@@ -26,7 +26,7 @@ const (
 	OverlapQueueOne Overlap = "queue_one" // one due time waits for the end of the run, others are skipped
 )
 
-// CatchUp is the policy for missed due times, which are more than ScheduleOnTime late.
+// CatchUp is the policy for missed due times. A due time is missed if ScheduleOnTime plus the schedule's Jitter pass without a run.
 type CatchUp string
 
 // Catch-up policies.
@@ -36,7 +36,7 @@ const (
 	CatchUpAll  CatchUp = "all"  // submit jobs for the latest missed due times, at most CatchUpMax
 )
 
-// Timetable determines when a schedule is due: by Cron in TimeZone, or at each Interval.
+// Timetable determines when a schedule is due. It has either a Cron expression, evaluated in TimeZone, or an Interval.
 type Timetable struct {
 	Cron     string
 	TimeZone string        // IANA name; with Cron only
@@ -92,7 +92,7 @@ type ScheduleProgress struct {
 	Pending  *time.Time // due time of a run that waits for an earlier run to end
 	Retrying bool       // the submission for DueAt was refused and will be repeated
 
-	Runs, Missed, Skipped int64 // Runs: due times with a job; Missed: without a job; Skipped: skipped by Overlap
+	Runs, Missed, Skipped int64 // Runs: due times with a job; Missed: too late for a job; Skipped: skipped because of Overlap
 	LastDueAt             *time.Time
 	LastJobID             ID
 	LastError             *ScheduleError
@@ -179,7 +179,7 @@ type ScheduleRequest struct {
 	Violations []Violation
 	Unlisted   int
 	Malformed  bool
-	Warnings   []Violation // about the job
+	Warnings   []Violation // warnings about Job
 }
 
 // Refusal returns the error for r with all violations.

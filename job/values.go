@@ -45,7 +45,7 @@ func (id ID) IsZero() bool { return id == ID{} }
 // MarshalText returns the canonical form, for JSON and logs.
 func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
-// UnmarshalText parses an id like ParseID.
+// UnmarshalText accepts the same text as ParseID.
 func (id *ID) UnmarshalText(text []byte) error {
 	parsed, err := ParseID(string(text))
 	if err != nil {
@@ -90,7 +90,7 @@ func (t Time) MarshalText() ([]byte, error) {
 	return time.Time(t).UTC().AppendFormat(nil, timeLayout), nil
 }
 
-// UnmarshalText parses a time like ParseTime.
+// UnmarshalText accepts the same text as ParseTime.
 func (t *Time) UnmarshalText(text []byte) error {
 	parsed, err := ParseTime(string(text))
 	*t = Time(parsed)

@@ -108,7 +108,7 @@ type WebhookRequest struct {
 	Malformed  bool // a violation is a mistake in the structure, not in a value
 }
 
-// WebhookPatch changes a webhook. A nil member leaves the webhook's value unchanged.
+// WebhookPatch changes a webhook. A nil field leaves the webhook's value unchanged.
 type WebhookPatch struct {
 	URL         *string
 	Events      []string
@@ -134,7 +134,7 @@ type SigningKey struct {
 	Public    []byte
 	Sealed    []byte // encrypted private key; nil if it is in a file
 	CreatedAt time.Time
-	SignsFrom time.Time  // the key is published earlier, so that receivers know it in time
+	SignsFrom time.Time  // when the key begins to sign; it is published earlier, so that receivers can fetch it in time
 	RetiresAt *time.Time // end of publication; nil for the newest key
 }
 

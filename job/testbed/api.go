@@ -25,8 +25,8 @@ var API = fault.API{
 	Expired: string(job.CodeTokenExpired),
 }
 
-// Scope selects the requests, jobs and deliveries of a client in one labeled session. If Session is zero, Scope selects the requests, jobs
-// and deliveries without a label.
+// Scope selects a client's requests, jobs and deliveries with a label. Session is the id of the session with this label. A zero Session
+// selects everything without a label.
 type Scope struct{ Client, Session job.ID }
 
 var roles = map[string]verdict.Role{
@@ -38,9 +38,9 @@ var roles = map[string]verdict.Role{
 // RoleOf returns the role of an operation.
 func RoleOf(operation string) verdict.Role { return roles[operation] }
 
-// Shape names the JSON members that contain ids and states of jobs, batches and bulk operations. Shape has the names of ForgeRun's API and
-// of the draft. In an event or a delivery, event_name takes the place of the state. The filter of a bulk operation also has batch_id and
-// state. It cannot be mistaken for a batch, because a batch's state is in `status`.
+// Shape names the JSON members that contain ids and states of jobs, batches and bulk operations, in ForgeRun's API and in outcome
+// documents. An event or a delivery has event_name instead of a state. The filter of a bulk operation has the members batch_id and state,
+// but is no batch: the state of a batch is in `status`.
 var Shape = wire.Shape{
 	Things: []wire.Thing{
 		{
@@ -77,10 +77,10 @@ var Ends = []string{
 	job.EventSucceeded, job.EventFailed, job.EventCanceled, job.EventRetriesExhausted, job.EventBatchCompleted, job.EventBulkCompleted,
 }
 
-// ItemOf returns the name that verdicts use for a job within a bulk operation.
+// ItemOf returns the id by which a verdict identifies a job of a bulk operation.
 func ItemOf(bulk, id job.ID) string { return bulk.String() + "/" + id.String() }
 
-// IDOf returns an id as verdicts write it: as text, and "" for the zero id.
+// IDOf returns an id as text, or "" for the zero id.
 func IDOf(id job.ID) string {
 	if id.IsZero() {
 		return ""
@@ -100,7 +100,7 @@ func ErrorOf(e *fault.Effect) job.Code {
 // usual has the preferred code for a status with several codes.
 var usual = map[int]job.Code{503: job.CodeStorageUnavailable, 404: job.CodeJobNotFound}
 
-// CodeOf returns the usual code of an error with a status, or false if there is none.
+// CodeOf returns the usual error code of an HTTP status, or false if no error code has this status.
 func CodeOf(status int) (job.Code, bool) {
 	if code, ok := usual[status]; ok {
 		return code, true

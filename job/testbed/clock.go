@@ -16,7 +16,7 @@ type ClockState struct {
 	Frozen bool           `json:"frozen"`
 }
 
-// NextClock is the clock with the next due time of a job or a schedule.
+// NextClock is the state of the clock, and the next time at which a job or a schedule becomes due.
 type NextClock struct {
 	ClockState
 	NextDueAt *job.Time `json:"next_due_at"`
@@ -25,12 +25,12 @@ type NextClock struct {
 // MaxYears limits the offset of the clock from real time.
 const MaxYears = 10
 
-// ClockMove is a move of the clock. Exactly one member is set.
+// ClockMove is a move of the clock. Exactly one field is set.
 type ClockMove struct {
 	Advance *time.Duration
 	Set     *time.Time
-	Freeze  *bool    // true stops it, false resumes it at its rate
-	Rate    *float64 // runs it at this rate, even if it was frozen
+	Freeze  *bool    // true stops the clock; false resumes it at its rate
+	Rate    *float64 // new rate; a frozen clock resumes
 }
 
 // From returns the state of the clock after the move. It fails if the clock would go backwards, or too far.

@@ -21,7 +21,7 @@ const (
 	FixtureExpired   FixtureState = "expired" // succeeded, with an expired result
 )
 
-// Ends reports whether a worker must run the job to its end to reach this state.
+// Ends reports whether the job reaches this state only after a worker has finished it.
 func (s FixtureState) Ends() bool {
 	switch s {
 	case FixtureSucceeded, FixtureFailed, FixtureExhausted, FixtureGone, FixtureExpired:

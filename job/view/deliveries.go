@@ -13,7 +13,7 @@ type Cause struct {
 	Detail string `json:"detail"`
 }
 
-// SendCause is the cause of a failed delivery: the error class, and the reason with the receiver's address.
+// SendCause is the cause of a failed delivery. Code is the class of the error. Reason has the details, including the receiver's address.
 type SendCause struct {
 	Code   job.SendError `json:"code"`
 	Reason string        `json:"detail"`
@@ -27,7 +27,7 @@ func (c SendCause) MarshalJSON() ([]byte, error) {
 // DisabledCause is the reason why a webhook is disabled.
 type DisabledCause job.DisabledReason
 
-// MarshalJSON writes the code with its sentence.
+// MarshalJSON writes the code, and a text that explains it.
 func (c DisabledCause) MarshalJSON() ([]byte, error) {
 	return json.Marshal(Cause{string(c), job.DisabledReason(c).Text()})
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Schedule is a schedule without the client's data for its jobs.
+// Schedule is a schedule without the request for its jobs, which contains the client's data.
 type Schedule struct {
 	ScheduleID job.ID             `json:"schedule_id"`
 	Name       *string            `json:"name"`
