@@ -4,8 +4,8 @@
 -- and cannot be migrated.
 CREATE FUNCTION schema_since() RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT '0.1.0' $$;
 
--- A version 7 UUID of the given moment (RFC 9562): 48 bits of milliseconds, the rest random. Setting bits 52 and 53 turns version 4 (0100)
--- into version 7 (0111).
+-- Returns a version 7 UUID for the time `at` (RFC 9562). It begins with 48 bits of milliseconds; the rest is random. Setting bits 52 and 53
+-- turns version 4 (0100) into version 7 (0111).
 -- +goose StatementBegin
 CREATE FUNCTION uuid7(at timestamptz) RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
   SELECT encode(set_bit(set_bit(overlay(

@@ -33,8 +33,8 @@ CREATE TABLE erasures (
 CREATE INDEX erasures_open ON erasures (erasure_id) WHERE finished_at IS NULL;
 
 -- Refuses new rows of erased clients. Submissions do not need the check: they need an API key, and the transaction that stores the erasure
--- revokes the client's keys. Each statement sees every erasure that was committed before it began. So only transactions that were running
--- when the erasure was committed can still add rows.
+-- revokes the client's keys. The check sees every committed erasure. So only transactions that were running when the erasure was committed
+-- can still add rows.
 -- +goose StatementBegin
 CREATE FUNCTION refuse_erased() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -46,7 +46,8 @@ END
 $$;
 -- +goose StatementEnd
 
--- used_at is when a key first authenticated a request. made_by is the key that requested it, null for operators and registrations.
+-- used_at is when a key first authenticated a request. made_by is the API key that requested this key. It is null if an operator or a
+-- registration created the key.
 CREATE TABLE api_keys (
   key_id      text PRIMARY KEY,
   client_id   uuid NOT NULL REFERENCES clients,

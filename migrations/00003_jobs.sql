@@ -125,8 +125,8 @@ CREATE TABLE results (
 ALTER TABLE results ALTER COLUMN body SET STORAGE EXTERNAL; -- bodies are random data, which cannot be compressed
 CREATE INDEX results_expiry ON results (expires_at) WHERE body IS NOT NULL;
 
--- Removed jobs. The columns from `state` on are set only for jobs removed within 20 minutes of their end. The table `history` still counts
--- these jobs.
+-- Removed jobs. The columns from `state` on are set only for jobs removed within 20 minutes of their end. The leader may still count these
+-- jobs in the table `history`.
 CREATE TABLE tombstones (
   job_id      uuid PRIMARY KEY,
   client_id   uuid NOT NULL,

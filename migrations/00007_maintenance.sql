@@ -21,8 +21,8 @@ CREATE TABLE workers (
 
 -- `active` is an upper bound for the number of unfinished jobs, and `queued` for the number of QUEUED jobs. The unused parts of the leases
 -- in headroom_leases (see below) are not included. From time to time, the jobs are counted and the counts replace the bounds.
--- reported_active and reported_queued are the sums of all additions to the bounds. They show how many jobs were added during a count.
--- Transactions that change headroom or headroom_leases lock this row first.
+-- reported_active and reported_queued are totals of everything that was ever added to the bounds. Their growth during a count shows how
+-- many jobs the count may have missed. Transactions that change headroom or headroom_leases lock this row first.
 CREATE TABLE headroom (
   only_row        boolean PRIMARY KEY DEFAULT true CONSTRAINT headroom_one_row CHECK (only_row),
   active          bigint NOT NULL DEFAULT 0,
@@ -59,8 +59,8 @@ CREATE TABLE history (
   PRIMARY KEY (width, at)
 );
 
--- Outcomes that must still be appended to the Redis stream, or were appended so recently that Redis may lose them. Only database sessions
--- with the setting forgerun.outcome_stream write to this table.
+-- Outcomes that must still be appended to the Redis stream, or were appended so recently that a crash of Redis may lose them. Only database
+-- sessions with the setting forgerun.outcome_stream write to this table.
 CREATE TABLE outcome_outbox (
   job_id       uuid NOT NULL,
   attempt      int NOT NULL,

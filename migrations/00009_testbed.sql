@@ -4,19 +4,19 @@
 -- is the number of requests that got the fault. Only a service with FORGERUN_TESTBED reads the table.
 CREATE TABLE testbed_faults (
   client_id  uuid NOT NULL,
-  session_id uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- the rule's session if that session has a label
+  session_id uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- the rule's session if the session has a label, otherwise zero
   position   int NOT NULL,
   rule_id    uuid NOT NULL,
   operation  text, -- null for all
   from_at    timestamptz,
   until_at   timestamptz,
-  nth        bigint, -- after this many matching requests, the rule no longer applies; null: no limit
+  nth        bigint, -- number of the matching request that gets the fault; null if the rule may affect several requests
   rule       json NOT NULL,
   seed       bigint NOT NULL,
   seen       bigint NOT NULL DEFAULT 0,
   applied    bigint NOT NULL DEFAULT 0,
   first_at   timestamptz, -- when the rule first applied
-  subject    text, -- for a rule with "same": the subject of the first affected request; the rule then ignores other subjects
+  subject    text, -- set by the first affected request of a rule with "same"; the rule then ignores requests with other subjects
   PRIMARY KEY (client_id, session_id, position),
   CONSTRAINT testbed_faults_counted CHECK (applied BETWEEN 0 AND seen)
 ) WITH (fillfactor = 50);
@@ -44,8 +44,8 @@ CREATE UNIQUE INDEX testbed_sessions_latest ON testbed_sessions (session_id); --
 CREATE TRIGGER testbed_sessions_of_a_client AFTER INSERT ON testbed_sessions REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 
--- The requests of a client in a session, with their answers. An erasure removes the sessions before the exchanges, so that no exchange is
--- recorded meanwhile.
+-- The requests of a client in a session, with the responses. Exchanges are recorded only in existing sessions. An erasure therefore removes
+-- the sessions first.
 CREATE TABLE testbed_exchanges (
   client_id  uuid NOT NULL,
   session_id uuid NOT NULL,
@@ -90,8 +90,8 @@ CREATE FUNCTION testbed_moment(due timestamptz) RETURNS timestamptz LANGUAGE sql
   AS 'SELECT pg_catalog.clock_timestamp()';
 
 -- Moves the clock forward by `jump`. It also sets the clock's rate to new_rate, or freezes the clock. The move takes effect `wait` after
--- the call, and must be committed by then. Until the commit, statements use the old functions. If the commit is in time, they read no time
--- that is ahead of the new clock. One call does everything, so that the commit follows soon after the clock is read.
+-- the call, and must be committed by then. Until the commit, statements use the old functions. A later commit could set the clock back,
+-- because these functions may have returned later times. One call does everything, so that the commit follows soon after the clock is read.
 -- +goose StatementBegin
 CREATE FUNCTION testbed_move(next bigint, jump interval, wait interval, old_rate float8, new_rate float8, new_frozen boolean)
 RETURNS void LANGUAGE plpgsql AS $$
@@ -119,7 +119,7 @@ $$;
 -- +goose StatementEnd
 
 -- +goose Down
--- Without a schema, the names would mean the functions of pg_catalog.
+-- Without a schema, now() and clock_timestamp() would mean the functions of pg_catalog.
 -- +goose StatementBegin
 DO $$
 DECLARE own text := (SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = 'testbed_clock'::regclass);
