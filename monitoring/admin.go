@@ -28,7 +28,8 @@ type Admin struct {
 	Ready func(ctx context.Context) (ok bool, report any)
 	// Guard authenticates operators for all pages that are not for machines.
 	Guard operators.Guard
-	// Hosts reports whether to answer requests for a host. Nil: all hosts if a token is set, otherwise only names of this machine.
+	// Hosts reports whether to answer requests for a host. If Hosts is nil and a token is set, every host is allowed. If Hosts is nil and no
+	// token is set, only names of this machine are allowed.
 	Hosts     func(string) bool
 	Dashboard http.Handler
 	Docs      http.Handler
@@ -86,15 +87,15 @@ func exact(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// Limits of a scrape. Each collector gives up after a second or two, so that a scrape shows the values of the others. If a collector does
-// not give up, scrapeTimeout ends the scrape.
+// Limits of a scrape. Each collector gives up after a second or two, so that a scrape still returns the metrics of the other collectors. If
+// a collector hangs anyway, scrapeTimeout ends the scrape.
 const (
 	scrapesAtOnce = 8
 	scrapeTimeout = 10 * time.Second
 )
 
-// metrics serves the format that the request asks for: text, OpenMetrics with exemplars, or protobuf with native histograms. If a
-// collector fails, only its own metrics are missing. Concurrent scrapes share one reading of the collectors.
+// metrics serves the format that the request asks for: text, OpenMetrics with exemplars, or protobuf with native histograms. If a collector
+// fails, only its own metrics are missing. Concurrent scrapes run the collectors only once.
 func (a Admin) metrics() http.Handler {
 	var group singleflight.Group
 	gather := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {

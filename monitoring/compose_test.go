@@ -104,7 +104,7 @@ func TestComposeServicesHaveLimitsAndChecks(t *testing.T) {
 		case s.Build != nil:
 		case slices.Contains(s.Profiles, "monitoring"):
 			require.Regexp(t, exact, s.Image, name)
-		default: // the image of a store; its tag is a major version
+		default: // Postgres, Redis or Caddy; the tag is a major version
 			require.Regexp(t, `:\d+$`, s.Image, name)
 		}
 		for _, port := range s.Ports {

@@ -11,8 +11,8 @@ import (
 
 const (
 	linesLimit  = 4 << 20              // maximum size of the waiting lines, in bytes
-	linesLast   = time.Second          // maximum wait for these lines at the end of the process
-	linesGather = 5 * time.Millisecond // how long a line waits for more lines, so that one write contains several
+	linesLast   = time.Second          // maximum wait of Flush
+	linesGather = 5 * time.Millisecond // how long a line waits, so that one write can contain several lines
 	linesKept   = 64 << 10             // maximum size of a reused buffer, in bytes
 )
 
@@ -25,7 +25,7 @@ type Lines struct {
 	mu       sync.Mutex
 	waiting  []byte
 	spare    []byte
-	idle     chan struct{} // closed when all lines are written; nil: all are written
+	idle     chan struct{} // closed when all lines are written; nil if no line waits
 	dropped  int
 	reported int // number of dropped lines that were reported in the log
 }

@@ -28,8 +28,8 @@ func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, erro
 // traceHandler adds the ids of the context's span to a line, at the top level, outside all groups.
 type traceHandler struct {
 	slog.Handler
-	// outer is the handler before the first WithGroup. inner applies this WithGroup and all later WithGroup and WithAttrs calls to another
-	// handler. Both are nil if there is no group.
+	// outer is the handler before the first WithGroup. inner repeats that call and all later WithGroup and WithAttrs calls on a given handler.
+	// Both are nil before the first WithGroup.
 	outer slog.Handler
 	inner func(slog.Handler) slog.Handler
 }

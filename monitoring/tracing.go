@@ -85,8 +85,8 @@ func newExporter(ctx context.Context, protocol string) (sdktrace.SpanExporter, e
 
 var errRedirect = errors.New("the collector returns a redirect, which is not followed: set the collector's final address")
 
-// proxyForCollector is the Proxy function of the exporter. It ignores the environment's proxy: spans and their headers are only for the
-// collector. Before net/http follows a redirect, it calls proxyForCollector again, which then returns an error.
+// proxyForCollector is the Proxy function of the exporter. It ignores the proxy of the environment, because only the collector may see the
+// spans and the request's headers. Before net/http follows a redirect, it calls proxyForCollector again, which then returns an error.
 func proxyForCollector(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, errRedirect
@@ -98,11 +98,11 @@ type reporter struct {
 	sdktrace.SpanExporter
 	log          *slog.Logger
 	lines        rate.Sometimes
-	lost         atomic.Int64 // since the last line in the log
+	lost         atomic.Int64 // spans not sent since the last line in the log
 	sent, failed prometheus.Counter
 }
 
-// ended counts all spans that end, even if a full buffer drops them.
+// ended counts the sampled spans that end, even if a full buffer drops them.
 type ended struct {
 	sdktrace.SpanProcessor
 	spans prometheus.Counter
