@@ -115,7 +115,7 @@ func TestReadyBatchesAreFoundSliceBySlice(t *testing.T) {
 	require.Equal(t, []job.ID{all[1], all[3], all[5], {}}, places)
 	require.Equal(t, refused, found)
 	require.Len(t, f.completeBatches(refused...), len(refused))
-	for _, step := range [][]job.ID{{{}, all[5]}, {all[5], {}}} { // the search skips completed batches
+	for _, step := range [][]job.ID{{{}, all[5]}, {all[5], {}}} {
 		ready, last := f.readyBatches(step[0], 3)
 		require.Empty(t, ready)
 		require.Equal(t, step[1], last)

@@ -91,7 +91,7 @@ func TestLeasesOfAClockThatWasAheadEnd(t *testing.T) {
 	require.True(t, one[bool](f, `SELECT expires_at BETWEEN now() AND now() + interval '30 s' FROM workers`))
 	require.True(t, one[bool](f, `SELECT claimed_until <= now() + interval '6 min' FROM deliveries`))
 
-	for range 2 { // the second call gets the lease: the first one ends too far in the future, so it counts as free
+	for range 2 { // a lease that ends too far in the future counts as free
 		require.True(t, must(f.store.Lead(f.ctx(), newID(), 5*time.Second, 0))(t))
 		f.exec(`UPDATE maintenance_state SET leader_expires_at = leader_expires_at + interval '1 h'`)
 	}

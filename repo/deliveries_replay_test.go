@@ -127,7 +127,7 @@ func (f *fixture) awaitOlderTransactions() {
 func TestReplayStopsBeforePendingTransactions(t *testing.T) {
 	f := setupAt(t, repotest.URL(t))
 	f.submit()
-	end := f.lock(`SELECT pg_current_xact_id()`) // it could still write events
+	end := f.lock(`SELECT pg_current_xact_id()`)
 	number := one[uint64](f, `SELECT pg_snapshot_xmin(pg_current_snapshot())`)
 	f.submitted(5)
 	hook := f.subscribe("job.*")

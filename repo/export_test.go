@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// BatchKeysTaken counts the idempotency keys that InsertBatch holds.
+// BatchKeysTaken counts the idempotency keys of calls in progress.
 func (s *Store) BatchKeysTaken() int { return jobs.KeysHeld(s.jobStore) }
 
 // Pool returns the store's own pool, for tests that exhaust or count connections.

@@ -46,7 +46,7 @@ type Inspection struct {
 
 	PoolSize    int // pool size of a process with this URL
 	Connections int // current connections of the server
-	Usable      int // connections available to this user, including its current ones
+	Usable      int // maximum number of connections for this user
 
 	ClockOffset time.Duration // how far Postgres' clock is ahead of this machine's
 	RoundTrip   time.Duration // ClockOffset may be wrong by half of RoundTrip
@@ -57,7 +57,7 @@ type Inspection struct {
 	MissingPrivileges            []string // such as "INSERT on jobs"
 	MigratorLacks                string   // missing privilege for migrations, such as "CREATE on schema public"
 
-	Writing *Transaction // oldest writing transaction that is older than a second; nil if none
+	Writing *Transaction // oldest writing transaction, if it is older than a second
 
 	State *State // nil if it cannot be read from this schema
 }

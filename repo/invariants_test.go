@@ -29,8 +29,8 @@ type chaos struct {
 	batches []job.ID
 	hooks   []job.ID
 	leases  []job.ClaimID
-	claimed map[job.ClaimID]job.ID // workers by claim
-	sent    map[any]bool           // claimed deliveries with their fences
+	claimed map[job.ClaimID]job.ID
+	sent    map[any]bool
 	errs    []error
 }
 

@@ -95,8 +95,9 @@ func storeKeys(ctx context.Context, tx pgx.Tx, change job.KeyChange) error {
 	return nil
 }
 
-// WatchKeys calls `changed` with the id of a key whenever a process changes the key's validity. It calls `connected` with true when the
-// watch begins, and with false when it ends. Without a watch, cached keys must not be trusted. It returns when ctx ends.
+// WatchKeys calls `changed` with the id of a key whenever a process changes the key's validity. It calls `connected` with true when it
+// begins to watch, and with false when the connection is lost. Without a connection, cached keys must not be trusted. WatchKeys returns
+// when ctx ends.
 func (s *Store) WatchKeys(ctx context.Context, changed func(id string), connected func(bool)) {
 	for ctx.Err() == nil {
 		err := s.watchKeys(ctx, changed, connected)
@@ -123,7 +124,7 @@ func (s *Store) watchKeys(ctx context.Context, changed func(id string), connecte
 	}
 	connected(true)
 	for {
-		// A dead server sends nothing, so each wait is limited. Then a round trip checks the connection.
+		// A dead server sends nothing, so each wait is limited. After a wait without a notification, a round trip checks the connection.
 		wait, cancel := context.WithTimeout(ctx, s.db.Timeout)
 		n, err := conn.WaitForNotification(wait)
 		cancel()

@@ -17,8 +17,8 @@ import (
 const (
 	eraseLimit    = 500    // rows
 	eraseJobLimit = 100    // jobs, with their data
-	eraseLook     = 2000   // rows read to remove the client's rows
-	countLook     = 10_000 // rows read to count the client's rows
+	eraseLook     = 2000   // rows to read when searching for rows to remove
+	countLook     = 10_000 // rows to read when counting the client's rows
 )
 
 type eraseStep struct {
@@ -51,7 +51,7 @@ var eraseSteps = []eraseStep{
 	{"bulk_items", true, along("bulk_items", statement("eraseItems"))},
 	{"bulk_operations", true, limited("bulk_operations", statement("eraseBulks"))},
 	{"testbed_sessions", false, limited("testbed_sessions", statement("eraseSessions"))},
-	{"testbed_faults", true, limited("testbed_faults", statement("eraseFaults"))}, // in a reset, open sessions keep their profile's rules
+	{"testbed_faults", true, limited("testbed_faults", statement("eraseFaults"))}, // a reset keeps the rules of open sessions with a profile
 	{"testbed_exchanges", false, limited("testbed_exchanges", statement("eraseExchanges"))},
 	{"testbed_requests", false, limited("testbed_requests", statement("eraseRequests"))},
 	{"client_events", true, limited("client_events", statement("eraseClientEvents"))},
@@ -186,8 +186,8 @@ func (e *erasing) waitingDeliveries(ctx context.Context) (bool, error) {
 	return n == 0, err
 }
 
-// jobs removes jobs with all their data. In the same transaction it counts the jobs' data that is left, because later this data could not
-// be found by client. It locks the jobs, so that no other statement adds data to them meanwhile.
+// jobs removes jobs with all their data. In the same transaction it counts data of these jobs that is left. Later, this data could not be
+// assigned to the client. The jobs are locked, so that no other statement adds data to them meanwhile.
 func (e *erasing) jobs(ctx context.Context) (bool, error) {
 	found, err := pg.RowsIn(ctx, e.tx, pgx.RowToStructByPos[erasedJob], statement("chooseErasedJobs"),
 		pg.UUID(e.Erasure.ClientID), eraseJobLimit)
@@ -273,7 +273,7 @@ func (e *erasing) finish(ctx context.Context) (bool, error) {
 	maps.Copy(e.Erasure.Remaining, counts)
 	for _, n := range e.Erasure.Remaining {
 		if n > 0 {
-			return true, nil // the erasure starts again with the first step
+			return true, nil // rows are left, so the erasure starts again
 		}
 	}
 	if err := e.Erasure.Finish(at); err != nil {

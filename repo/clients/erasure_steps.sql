@@ -13,9 +13,9 @@ UPDATE erasures SET finished_at = @finished_at, step = 'done', position = NULL, 
 WHERE erasure_id = @erasure
 
 -- name: erasureMayGoOn
--- Reads whether all transactions and statements that began before the step have ended. It also checks the snapshots of all sessions of
--- Postgres, because a transaction without writes has no transaction id. After a restore from a backup, `since` can be above all transaction
--- ids. Then all earlier transactions have ended. Finds the erasure by primary key.
+-- Reads whether all transactions and statements that began before the step have ended. It also checks the snapshots of all sessions of this
+-- database, because a transaction without writes has no transaction id. If `since` is above all transaction ids, the database was restored
+-- from a backup. No transaction from before the restore is still running. Finds the erasure by primary key.
 -- Parameters: @erasure
 SELECT since > pg_snapshot_xmax(pg_current_snapshot()) OR since < pg_snapshot_xmin(pg_current_snapshot()) AND NOT EXISTS (
   SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
@@ -54,8 +54,8 @@ WITH looked AS MATERIALIZED (
 SELECT job_id, open, attempt, dispatch FROM looked ORDER BY job_id
 
 -- name: chooseErasedJobs
--- Locks the first jobs of a client, using the index jobs_client, and returns which are not final. Skips rows that another transaction has
--- locked.
+-- Locks the first jobs of a client, using the index jobs_client. The second column is true for an unfinished job. Skips rows that another
+-- transaction has locked.
 -- Parameters: @client, @limit
 SELECT job_id, finished_at IS NULL, attempt, dispatch FROM jobs WHERE client_id = @client ORDER BY client_id, job_id
   LIMIT @limit FOR UPDATE SKIP LOCKED
@@ -67,7 +67,7 @@ SELECT EXISTS (SELECT FROM jobs WHERE client_id = @client)
 
 -- fragment: removeDeliveries
 -- The last part of a statement. It removes the deliveries of the CTE `old` and their attempts. Returns the ids of all removed deliveries,
--- the ids of undelivered ones (for their tasks in Redis), and the number of removed attempts.
+-- the ids of the undelivered ones, and the number of removed attempts. Redis may still have tasks of undelivered deliveries.
 no_attempts AS (
   DELETE FROM delivery_attempts WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old)) RETURNING 1
 ), no_deliveries AS (

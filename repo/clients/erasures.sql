@@ -54,6 +54,6 @@ WHERE erasure_id = @erasure
 RETURNING {{erasureColumns}}
 
 -- fragment: erasureColumns
--- The columns of an erasure, named like the members of job.Erasure.
+-- The columns of an erasure, named like the fields of job.Erasure.
 erasure_id AS id, client_id, operator, reason, request_id, created_at, started_at, finished_at, step, position,
   position_job, removed, remaining, coalesce(record, '') AS record, record_sha256 AS sha256

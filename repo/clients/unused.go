@@ -14,7 +14,7 @@ import (
 
 // How long keys and unused clients are kept.
 const (
-	KeysKept          = 90 * 24 * time.Hour // revoked or expired API keys, for audit; also entries of the operators' audit log
+	KeysKept          = 90 * 24 * time.Hour // for revoked and expired API keys, and for entries of the operators' audit log
 	unusedClientsKept = 30 * 24 * time.Hour
 )
 
@@ -60,7 +60,7 @@ func (s *Store) CleanUnused(ctx context.Context, limit int) (more bool, err erro
 
 // removeUnused removes clients and their keys, and makes all processes forget the keys. It locks the clients first, as every change of keys
 // does, so no key is added meanwhile. Then it locks the keys. It skips a client if one of its keys was used after findUnused read it. A
-// concurrent UseKey waits for the lock of its key. When UseKey gets the lock, the key is gone, or its client stays.
+// concurrent UseKey waits for the lock of the key. After the wait, the key was removed, or UseKey succeeds and the client stays.
 func removeUnused(ctx context.Context, tx pgx.Tx, found []pgtype.UUID, keep time.Duration) error {
 	clients, err := pg.RowsIn(ctx, tx, pg.RowToID, statement("lockUnused"), found)
 	if err != nil {

@@ -132,11 +132,11 @@ func (s *Store) TestWebhook(ctx context.Context, client, id job.ID) (*job.Delive
 }
 
 const (
-	// maxReplayed is how many events, with or without a job, one call of ReplayEvents may read.
+	// maxReplayed is the maximum number of events that one call of ReplayEvents reads.
 	maxReplayed = 5000
 
-	// The stream is not sorted by time. An event may be up to replaySlack older than the event before it. No transaction that writes events
-	// takes longer than that.
+	// The stream is not sorted by time. An event may be up to replaySlack older than the event before it. Transactions that write events are
+	// shorter than replaySlack.
 	replaySlack = time.Minute
 )
 

@@ -91,9 +91,9 @@ SELECT max(old)::text::xid8 FROM search
 -- others until the transaction ends.
 --
 -- The returned position stays before the snapshot's xmin: pending transactions may still write events with a tx from the xmin on. Existing
--- events from the xmin on are queued, too, and the next call reads them again. The result says that there are more events if unread events
--- have a tx below the xmin. Unread events from the xmin on count only if this call queued deliveries. Without this rule, a caller that
--- repeats the call would loop as long as a transaction is pending.
+-- events from the xmin on are queued, too, and the next call reads them again. The third column reports whether there are more events to
+-- read. Unread events with a tx from the xmin on count only if this call queued deliveries. Otherwise, a caller that repeats the call would
+-- loop as long as a transaction is pending.
 -- Parameters: @client, @webhook, @since, @limit, @after_tx, @after_id, @after_seq, @looked
 WITH target AS MATERIALIZED (
   SELECT webhook_id, events FROM webhooks WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL

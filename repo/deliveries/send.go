@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// MaxLookedEndpoints limits how many endpoints are read to count deliveries for operators.
+// MaxLookedEndpoints is the maximum number of endpoints that are read when deliveries are counted for operators.
 const MaxLookedEndpoints = 10_000
 
 // NewDeliveries finds deliveries that wait for their first attempt. It looks only at the latest deliveries of each job, and of each
@@ -33,7 +33,7 @@ func (s *Store) DueDeliveries(ctx context.Context, after job.EndpointKey, look, 
 		Last   bool
 		Client job.ID
 		At     job.ID
-		ID     job.ID // zero for an endpoint without a due delivery
+		ID     job.ID // delivery; zero if the endpoint has no due delivery
 		Due    *time.Time
 	}
 	rows, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (r seen, err error) {
@@ -67,9 +67,9 @@ type claimRequest struct {
 	hold time.Duration
 }
 
-// ClaimDelivery claims a due delivery for the given time and returns it with all the data to send it. If the delivery is locked or not yet
-// due, ClaimDelivery returns nil and how long to wait before the next try. It returns nil and no wait if the delivery is settled, being
-// sent or removed, or if its webhook is disabled or deleted.
+// ClaimDelivery claims a due delivery for the time `hold` and returns it with all the data to send it. If the delivery is locked or not yet
+// due, ClaimDelivery returns nil and the time to wait before the next call. It returns nil and 0 if the delivery is settled, being sent or
+// removed, or if its webhook is disabled or deleted.
 func (s *Store) ClaimDelivery(ctx context.Context, id job.ID, hold time.Duration) (*job.ClaimedDelivery, time.Duration, error) {
 	c, err := s.claims.Do(ctx, claimRequest{id, hold})
 	return c.delivery, c.wait, err
@@ -82,7 +82,7 @@ func (s *Store) claimDeliveries(ctx context.Context, db pg.Conn, all []claimRequ
 	if err != nil {
 		return nil, err
 	}
-	// If the batches cannot be read, their deliveries stay claimed. The deliveries are due again when the claim ends.
+	// If the batches cannot be read, their deliveries stay claimed. The deliveries are due again when their claims expire.
 	batches, err := s.endedBatches(ctx, pg.Column(rows, func(c claimed) job.ID { return c.batch }))
 	answers := make([]pg.Answer[claim], len(all))
 	for _, c := range rows {
@@ -135,7 +135,8 @@ func scanClaimed(row pgx.CollectableRow) (c claimed, err error) {
 	return c, nil
 }
 
-// ReleaseDelivery releases a claim, so the delivery is due as before. It does nothing if the claim is not current.
+// ReleaseDelivery ends a claim without an attempt. The delivery keeps the due time that it had before the claim. If the claim is not
+// current, ReleaseDelivery does nothing.
 func (s *Store) ReleaseDelivery(ctx context.Context, id job.ID, fence int) error {
 	return s.db.Exec(ctx, "release", statement("releaseDelivery"), pg.UUID(id), fence)
 }
@@ -148,8 +149,8 @@ func (s *Store) ReclaimDeliveries(ctx context.Context, limit int) (n int, err er
 // RecordDelivery writes the result of an attempt to send a claimed delivery: the attempt, the delivery's state, and the health of its
 // webhook. It returns job.ErrStale and writes nothing if the claim is no longer current.
 //
-// It disables the webhook after too many failures in a row over too long a time, or if the result asks for it. It then writes the client's
-// event webhook.disabled once.
+// It disables the webhook if r.Disable is set, or if both limits of WebhookLimits are reached. Then it also writes one event
+// webhook.disabled.
 //
 // An internal failure, job.SendInternal, is not the receiver's fault. It counts neither against the webhook nor as a try of the delivery.
 func (s *Store) RecordDelivery(ctx context.Context, r job.DeliveryResult) (job.Recorded, error) {

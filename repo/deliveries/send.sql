@@ -37,11 +37,11 @@ WHERE {{stillWaiting}} AND d.attempts = 0
 -- Claims due deliveries, found by primary key, except deliveries of disabled or deleted webhooks. Skips deliveries that another
 -- transaction has locked, so it never waits.
 --
--- A delivery and its event are written together and removed together. If there is a delivery without its event, this statement removes it,
--- because it cannot be sent.
+-- A delivery and its event are written together and removed together. A delivery without an event cannot be sent, so this statement removes
+-- it.
 --
--- The size of an event's data is estimated from its stored size. Compressed data is overestimated, because its exact size is known only
--- after decompression. Small events come first, so that large events of one client do not block the others.
+-- The size of an event's data is estimated from its stored size. The estimate for compressed data is too large, because the exact size is
+-- known only after decompression. Small events come first, so that large events of one client do not block events of other clients.
 --
 -- Returns a row for each requested delivery. If a delivery could not be claimed yet, its row has a wait: the time until the delivery is
 -- due. The wait is 20 ms if the delivery is due, but was locked or too large for this statement.
@@ -181,7 +181,7 @@ WHERE n > 0 AND (delivery_id IS NOT NULL OR n = @looked) LIMIT @limit
 
 -- name: failOrphans
 -- Ends waiting deliveries of disabled or deleted webhooks. A tried delivery keeps its error. Finds the deliveries by the index
--- deliveries_waiting. Skips locked rows, because a request that enables the webhook or redelivers takes precedence.
+-- deliveries_waiting. Skips locked rows, because a request to enable the webhook or to redeliver takes precedence.
 -- Parameters: @after_client, @after_endpoint, @looked, @limit
 {{walkEndpoints}}, orphans AS MATERIALIZED (
   SELECT d.delivery_id FROM walk CROSS JOIN LATERAL (

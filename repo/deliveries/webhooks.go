@@ -16,7 +16,7 @@ const DisableFailures = 20
 // WebhookLimits determine when a failing webhook is disabled. Both limits must be reached. The zero value means 20 failures and 10 minutes.
 type WebhookLimits struct {
 	DisableFailures int
-	DisableAfter    time.Duration // time since the first of these failures
+	DisableAfter    time.Duration // minimum time since the first failure in a row
 }
 
 func (l WebhookLimits) orDefault() WebhookLimits {
@@ -55,7 +55,7 @@ type secretScanner struct {
 	until   []time.Time
 }
 
-// valid uses the local clock, which is exact enough, because secrets overlap for a long time.
+// valid uses the local clock. A small error of this clock is harmless, because an old secret stays valid for a long time.
 func (s secretScanner) valid(now time.Time) []job.SealedSecret {
 	secrets := []job.SealedSecret{{Sealed: s.current}}
 	for i, old := range s.old {
@@ -126,8 +126,8 @@ func (s *Store) DeleteWebhook(ctx context.Context, client, id job.ID) error {
 	return err
 }
 
-// RotateWebhookSecret replaces a webhook's secret. At most three previous secrets stay valid, each until its overlap ends. So a client
-// that got no response can rotate again: the secret that its receivers use stays valid.
+// RotateWebhookSecret replaces a webhook's secret. At most three previous secrets stay valid, each until its `overlap` ends. So a client
+// that got no response can rotate again, and the secret that its receivers know stays valid.
 func (s *Store) RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte, overlap time.Duration) (*job.Webhook, error) {
 	return s.oneWebhook(ctx, statement("rotateSecret"), pg.UUID(id), pg.UUID(client), sealed, overlap)
 }

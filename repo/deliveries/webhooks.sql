@@ -1,11 +1,11 @@
 -- name: lockClientsWebhooks
--- Lets one transaction at a time add a webhook for a client, by an advisory lock, so that the client's webhooks can be counted.
+-- Takes an advisory lock, so that only one transaction at a time counts a client's webhooks and adds one.
 -- Parameters: @client
 SELECT pg_advisory_xact_lock(hashtextextended('webhooks of ' || @client::text, 0))
 
 -- name: insertWebhook
--- Writes an enabled webhook, with a proof if @proven. Counts the client's webhooks by the index webhooks_client, under the lock of
--- lockClientsWebhooks. No row: the limit is reached.
+-- Writes an enabled webhook. If @proven is true, its receiver counts as proven. Counts the client's webhooks by the index webhooks_client,
+-- under the lock of lockClientsWebhooks. No row: the limit is reached.
 -- Parameters: @webhook, @client, @url, @events, @description, @content_mode, @secret, @proven, @most
 INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at, proven_at,
   proven_url)

@@ -51,7 +51,7 @@ func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.
 			}
 		}
 		if len(sub.Jobs) > 0 {
-			p = s.order.take(len(sub.Jobs)) // only now, because takeKey may wait, and later flushes would have to wait for this place
+			p = s.order.take(len(sub.Jobs)) // after takeKey, because takeKey may wait, and later flushes would wait for this place
 		}
 		return s.insertItems(ctx, tx, &b, sub.Jobs, p)
 	})
@@ -78,7 +78,7 @@ func (s *Store) insertItems(ctx context.Context, tx pgx.Tx, b *job.Batch, jobs [
 	}
 	states := make(map[job.ID]job.State, len(answers))
 	b.Counts = map[job.State]int{}
-	var first *time.Time // the batch must not be younger than its jobs
+	var first *time.Time // created_at of the first job: the batch must not be younger than its jobs
 	for i, a := range answers {
 		if a.Err != nil {
 			return a.Err

@@ -268,8 +268,8 @@ func (s *Store) CancelItems(ctx context.Context, items []job.BulkItem) ([]job.Ca
 	return done, nil
 }
 
-// DeleteItems removes final jobs with all their data, if they are unchanged since they were gathered. It returns the removed jobs. It runs
-// one statement in the transaction of ctx.
+// DeleteItems removes final jobs with all their data, if the jobs have not changed since the operation selected them. It returns the
+// removed jobs. It runs one statement in the transaction of ctx.
 func (s *Store) DeleteItems(ctx context.Context, items []job.BulkItem) ([]job.ID, error) {
 	return pg.QueryAs(ctx, s.db, "bulk", pg.RowToID, statement("deleteItems"),
 		pg.Column(items, func(i job.BulkItem) pgtype.UUID { return pg.UUID(i.JobID) }),

@@ -1,10 +1,10 @@
 -- name: lockBulk
--- Lets one transaction at a time begin a bulk operation, by an advisory lock, so that the open operations can be counted.
+-- Takes an advisory lock, so that only one transaction at a time counts the open bulk operations and adds one.
 SELECT pg_advisory_xact_lock(hashtextextended('bulk operations', 'jobs'::regclass::oid::bigint))
 
 -- name: insertBulk
--- Stores a bulk operation. Counts the open operations by the index bulk_operations_open; there are only a few. Besides the limit of each
--- owner, there is a common limit for all clients. No row: a limit is reached.
+-- Stores a bulk operation. Counts the open operations by the index bulk_operations_open; there are only a few. Each owner has a limit, and
+-- all clients together have a limit. No row: a limit is reached.
 -- Parameters: @bulk, @client, @operator, @action, @filter, @rate, @override, @request_id, @most_own, @most_clients
 INSERT INTO bulk_operations (bulk_id, client_id, operator, action, filter, rate, override, request_id, created_at)
 SELECT @bulk, @client::uuid, @operator, @action, @filter, @rate, @override, @request_id, clock_timestamp()
@@ -93,8 +93,9 @@ event AS (
 SELECT {{bulkColumns}} FROM ended AS bulk_operations
 
 -- name: abortBulk
--- Ends an operation; open items stay without a result. Locks the operation's row, found by primary key. Waits for a transaction of DoItems
--- that holds the lock. If @client is null, the operation may belong to anyone. No row: the operation is finished, or not the client's.
+-- Ends an operation. Items that were not processed stay without a result. Locks the operation's row, found by primary key. Waits for a
+-- transaction of DoItems that holds the lock. If @client is null, the operation may belong to anyone. No row: the operation is finished, or
+-- not the client's.
 -- Parameters: @bulk, @client
 WITH ended AS (
   UPDATE bulk_operations SET finished_at = clock_timestamp(), aborted = true
@@ -144,8 +145,8 @@ SELECT bulk_id FROM bulk_operations WHERE bulk_id = @bulk AND finished_at IS NUL
 FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: nextBulkItems
--- Reads the next items without a result, in order of their jobs, using the index bulk_items_result, like listBulkItemsWith. They need no
--- lock, because the operation is locked.
+-- Reads the next items without a result, in order of their jobs, using the index bulk_items_result. The items need no lock, because the
+-- transaction has locked the operation.
 -- Parameters: @bulk, @after, @limit
 SELECT {{bulkItemColumns}} FROM bulk_items
 WHERE (result, bulk_id, job_id) > ('PENDING', @bulk::uuid, @after::uuid)
@@ -159,9 +160,9 @@ ORDER BY result, bulk_id, job_id LIMIT @limit
 SELECT {{bulkJobColumns}} FROM jobs WHERE job_id = ANY (@ids::uuid[])
 
 -- name: deleteItems
--- Removes final jobs that are unchanged since they were gathered, with all their data, and leaves tombstones. Locks their rows in job_id
--- order, found by primary key. No row: the job is not final, has changed, belongs to an open batch, or is gone. An unchanged event_seq
--- shows that the job has not changed.
+-- Removes final jobs with all their data, and leaves tombstones. The jobs must not have changed since the operation selected them. Locks
+-- their rows in job_id order, found by primary key. No row: the job is not final, has changed, belongs to an open batch, or is gone. An
+-- unchanged event_seq shows that the job has not changed.
 -- Parameters: @ids, @seqs
 WITH seen AS MATERIALIZED (
   SELECT jobs.job_id, jobs.event_seq FROM jobs JOIN unnest(@ids::uuid[], @seqs::int[]) AS i(id, seq) ON jobs.job_id = i.id
@@ -233,7 +234,7 @@ bulk_operations.bulk_id, bulk_operations.client_id, bulk_operations.operator, bu
   bulk_operations.more, bulk_operations.total, bulk_operations.succeeded, bulk_operations.skipped, bulk_operations.failed
 
 -- fragment: bulkItemColumns
--- The columns of an item, named like the members of job.BulkItem.
+-- The columns of an item, named like the fields of job.BulkItem.
 job_id, client_id, attempt, event_seq, result, coalesce(code, '') AS code, coalesce(detail, '') AS detail, ended_at AS at
 
 -- fragment: bulkJobColumns of jobColumns

@@ -1,8 +1,8 @@
 -- name: cancelJobs
--- Moves unfinished jobs to CANCELED, if they belong to the client. In this state, later writes of a worker that holds the job are refused.
+-- Moves unfinished jobs to CANCELED, if they belong to the client. After that, the worker that held the job can no longer write to it.
 --
 -- Locks the job rows in job_id order, found by primary key. No row: the job is final or not the client's, or the API key of the request has
--- ended. Triggers: events_delivered writes the deliveries, reports_published the row of outcome_outbox.
+-- ended. Triggers: events_delivered writes the deliveries, and reports_published writes the row of outcome_outbox.
 -- Parameters: @ids, @clients, @api_keys
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @clients::uuid[], @api_keys::text[]) AS i(id, client, api_key)

@@ -51,7 +51,7 @@ func (s *Store) ensureClock() {
 	}
 }
 
-// An answer of Postgres affects the estimate for at least clockMemory.
+// clockMemory is the minimum time for which an answer of Postgres affects the estimate.
 const clockMemory = 10 * time.Second
 
 // serverClock estimates Postgres' clock without asking. The estimate is never ahead of Postgres' clock. It lags by the network delay of
@@ -60,8 +60,8 @@ type serverClock struct {
 	mu    sync.Mutex
 	base  time.Time // time of the first answer, the reference for `offset` and `older`
 	known bool
-	// Lower bounds of the difference between Postgres' clock and this process' clock. `offset` is from answers since `rotated`, `older` from
-	// the period before.
+	// Lower bounds of the difference between Postgres' clock and this process' clock. `offset` comes from the answers since `rotated`. `older`
+	// comes from the answers of the period before.
 	offset, older time.Duration
 	rotated       time.Time
 }

@@ -10,9 +10,10 @@
 -- events, numbered from event_seq on. An item without a row in `ready` is no error: the caller came too late or too early, or does not own
 -- the job.
 --
--- testbed_moment is clock_timestamp(). If a test bed's clock may have skipped the due time of a transition, testbed_moment is that due
--- time: run_at for a claim, updated_at for a start, ended_at for a finish. Only workers of a test bed send ended_at. finished_at is never
--- before ended_at. A worker learns later than Postgres that the clock was slowed down. So its ended_at can be ahead of Postgres' time.
+-- testbed_moment normally returns the current time. If a test bed's clock may have skipped the due time of a transition, testbed_moment
+-- returns that due time: run_at for a claim, updated_at for a start, ended_at for a finish. Only workers of a test bed send ended_at.
+-- finished_at is never before ended_at. A worker learns later than Postgres that the clock was slowed down. So an ended_at from a worker
+-- can be ahead of Postgres' time.
 --
 -- One statement handles all three steps, because the fixed cost of a statement equals the cost of forty rows. A start changes no column
 -- that an index uses as a key or condition, so its row is updated in place (HOT).
@@ -133,8 +134,8 @@ held AS MATERIALIZED (
 ),
 
 -- name: lockClaims
--- Lets one transaction at a time claim, by an advisory lock, so that the jobs that workers hold can be counted. stepWithin runs after this
--- statement. So it sees everything that earlier holders of the lock have committed.
+-- Takes an advisory lock, so that only one transaction at a time counts the jobs that workers hold and claims more. stepWithin runs after
+-- this statement. So it sees everything that earlier holders of the lock have committed.
 SELECT pg_advisory_xact_lock(hashtextextended('claims', 'jobs'::regclass::oid::bigint))
 
 -- name: claimedBefore
@@ -146,8 +147,9 @@ FROM unnest(@ids::uuid[], @attempts::int[], @workers::uuid[]) AS i(id, attempt, 
 WHERE jobs.state IN ('ASSIGNED', 'RUNNING') AND jobs.attempt = i.attempt AND jobs.worker_id IS NOT DISTINCT FROM i.worker
 
 -- name: whyUnchanged
--- Reads the values that the conditions of stepJobs check, to explain steps without a row. @workers are the workers that tried to claim.
--- With null, the worker that holds the job is checked. Locks nothing; finds the jobs by primary key. No row: the job does not exist.
+-- Reads the values that the conditions of stepJobs check, to explain steps without a row. @workers are the workers that tried to claim. If
+-- the entry is null, the statement checks the worker that holds the job. Locks nothing; finds the jobs by primary key. No row: the job does
+-- not exist.
 -- Parameters: @ids, @workers
 SELECT j.job_id, j.state, j.attempt, j.fence, j.started_at, greatest(j.run_at - clock_timestamp(), interval '0'),
   j.run_at >= {{throttledUntil}},

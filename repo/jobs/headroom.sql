@@ -25,9 +25,10 @@ UPDATE headroom SET active = headroom.active + g.active, queued = headroom.queue
 FROM (SELECT sum(active)::bigint AS active, sum(queued)::bigint AS queued FROM gone) g WHERE g.active > 0 OR g.queued > 0
 
 -- name: grantLease
--- Grants a process a part of the free capacity: what it wants, or more if much is free, but at most an equal share. If enough is free, the
--- process gets at least what a waiting request needs. The grant is never less than @keep_active and @keep_queued, which jobs may already
--- have used. No row: the lease has ended. The transaction holds the lock of the ledger.
+-- Grants a process a part of the free capacity: the wanted capacity, or more if much is free. Normally the grant is at most an equal share
+-- of the free capacity. If enough is free, the grant covers at least the needed capacity, even if an equal share is smaller. The grant is
+-- never less than @keep_active and @keep_queued, which jobs may already have used. No row: the lease has ended. The transaction holds the
+-- lock of the ledger.
 -- Parameters: @lease, @process, @new, @expiry, @max_active, @max_queued, @keep_active, @keep_queued, @need_active, @need_queued,
 --   @want_active, @want_queued
 WITH others AS (

@@ -11,9 +11,9 @@ import (
 // anyway, in any order, so a longer wait is useless.
 const maxHandOverWait = time.Second
 
-// order keeps the flushes of new jobs of this process in order (API contract, section 12). created_at rises with the number of the flush.
-// To hand over a flush means to call Submission.Committed for its jobs. A flush is handed over after the previous flush, unless that flush
-// failed or takes too long.
+// order numbers the flushes of new jobs in this process (API contract, section 12). created_at rises with the number of the flush. To hand
+// over a flush means to call Submission.Committed for its jobs. Flushes are handed over in the order of their numbers. A flush waits for
+// earlier flushes at most maxHandOverWait.
 type order struct {
 	clock   serverClock
 	service func(time.Time) time.Time // converts Postgres' time to the service's time
@@ -26,7 +26,7 @@ type order struct {
 	taken   int64               // number of the latest flush
 	last    time.Time           // latest created_at
 	next    int64               // number of the flush that is handed over next
-	ended   map[int64]*handOver // flushes that ended before their turn
+	ended   map[int64]*handOver // flushes that ended before an earlier one
 	handing bool                // handOverAll is running
 }
 
@@ -44,7 +44,7 @@ func (p place) at(i int) time.Time {
 
 type handOver struct {
 	run   func()
-	limit *time.Timer // ends the wait for its turn
+	limit *time.Timer // ends the wait for earlier flushes
 }
 
 func newOrder(late prometheus.Counter) *order {
@@ -79,7 +79,7 @@ func (o *order) stored(wanted, got, server time.Time) {
 	o.clock.observe(server, time.Now(), setBack)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if setBack { // otherwise times would stay ahead until the clock catches up
+	if setBack { // otherwise created_at would stay ahead of Postgres' clock
 		o.last = time.Time{}
 	}
 	if got.After(o.last) {
@@ -87,11 +87,11 @@ func (o *order) stored(wanted, got, server time.Time) {
 	}
 }
 
-// end is called when a flush has ended. It hands over the flush now, or arranges this for the flush's turn. `run` must not block; a nil
-// `run` means that nothing was committed.
+// end is called when a flush has ended. It hands over the flush with `run`, at once or after the earlier flushes. `run` must not block. A
+// nil `run` means that nothing was committed.
 func (o *order) end(p place, jobs int, run func()) {
 	o.mu.Lock()
-	if p.number < o.next { // its turn has passed
+	if p.number < o.next { // a later flush was already handed over
 		o.mu.Unlock()
 		if run != nil {
 			o.late.Add(float64(jobs))

@@ -37,7 +37,8 @@ func (h *handed) all() []int64 {
 	return slices.Clone(h.numbers)
 }
 
-// If the commit of a flush takes more than a second, it delays other flushes by only a second. Its jobs are handed over when it ends.
+// A flush with a slow commit delays other flushes by at most a second. When the commit ends, the jobs of the slow flush are handed over
+// late.
 func TestFlushWaitsASecondForAnEarlierOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -51,5 +51,5 @@ UPDATE jobs SET run_at = queued_at, dispatch = dispatch + 1 FROM free f WHERE jo
 RETURNING {{taskColumns}}
 
 -- fragment: pauseColumns
--- The columns of a pause, named like the members of job.Pause.
+-- The columns of a pause, named like the fields of job.Pause.
 pause_id AS id, scope, target, mode, operator, reason, created_at

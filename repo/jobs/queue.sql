@@ -4,7 +4,7 @@ SELECT EXISTS (SELECT FROM jobs WHERE queued_at IS NULL AND finished_at IS NULL 
 
 -- name: queueDue
 -- Moves due CREATED jobs to QUEUED. Finds them by the index jobs_scheduled, locks them in its order, and skips jobs that another
--- transaction has locked. Trigger: events_delivered writes the deliveries. The statement reads only the members of the definition that the
+-- transaction has locked. Trigger: events_delivered writes the deliveries. The statement reads only the part of the definition that the
 -- event needs, because sorting whole rows costs more.
 --
 -- Searches by time use now(), not clock_timestamp(). now() has one value for the whole statement. A volatile function cannot end an index

@@ -1,5 +1,5 @@
 -- name: lockClientsSchedules
--- Lets one transaction at a time add a schedule for a client, by an advisory lock, so that the client's schedules can be counted.
+-- Takes an advisory lock, so that only one transaction at a time counts a client's schedules and adds one.
 -- Parameters: @client
 SELECT pg_advisory_xact_lock(hashtextextended('schedules of ' || @client::text, 0))
 
@@ -32,7 +32,7 @@ SELECT clock_timestamp() AS now, {{scheduleColumns}} FROM schedules WHERE schedu
   AND (@client::uuid IS NULL OR client_id IS NOT DISTINCT FROM @client) FOR UPDATE
 
 -- name: updateSchedule
--- Writes the changeable members of a schedule, and the values that depend on them. The caller has locked it.
+-- Writes the values of a schedule that a client can change, and the values that depend on them. The caller has locked the schedule.
 -- Parameters: @schedule, @name, @cron, @time_zone, @interval_ms, @jitter_ms, @start_at, @end_at, @overlap, @catch_up,
 --   @catch_up_max, @job, @language, @paused, @due_at, @look_at, @pending_for, @retrying
 UPDATE schedules SET name = @name, cron = @cron, time_zone = @time_zone, interval_ms = @interval_ms, jitter_ms = @jitter_ms,
@@ -103,7 +103,7 @@ FROM unnest(@schedules::uuid[], @versions::bigint[]) AS i(schedule_id, version)
 WHERE s.schedule_id = i.schedule_id AND s.version = i.version AND s.look_at IS NOT NULL
 
 -- fragment: scheduleColumns
--- The columns of a schedule, named like the members of job.Schedule.
+-- The columns of a schedule, named like the fields of job.Schedule.
 schedules.schedule_id AS id, schedules.client_id, schedules.name, coalesce(schedules.cron, '') AS cron,
   schedules.time_zone, coalesce(schedules.interval_ms, 0) * interval '1 ms' AS interval, schedules.jitter_ms * interval '1 ms' AS jitter,
   schedules.start_at, schedules.end_at, schedules.overlap, schedules.catch_up, schedules.catch_up_max, schedules.job, schedules.language,
