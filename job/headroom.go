@@ -19,8 +19,8 @@ type Lease struct {
 	Counted     *Counted      // new count of all jobs; nil if this request contains no count
 }
 
-// Counted is a count of the stored jobs (Jobs). Reported is the number of jobs that processes had reported when the count began. Jobs that
-// were reported after that time are added to the count.
+// Counted is a count of the stored jobs (Jobs). Reported is the total of all reports when the count began. Later reports are added to the
+// count.
 type Counted struct{ Jobs, Reported Load }
 
 // Headroom is the capacity that a lease grants.
