@@ -60,7 +60,7 @@ type CodeSpec struct {
 	Action string // what the caller can do
 }
 
-// Codes lists the error codes of section 14 in the same order, and then the additional codes.
+// Codes lists the error codes in the order of the API contract (section 14), and then the additional codes.
 var Codes = []CodeSpec{
 	{CodeMalformed, 400, "request-malformed", "Malformed request", "Correct the request; compare it with the schema."},
 	{CodeUnsupportedMediaType, 415, "unsupported-media-type", "Unsupported media type", "Send the body as application/json."},
@@ -101,7 +101,7 @@ var Codes = []CodeSpec{
 	{CodeResultGone, 410, "result-gone", "Result no longer available", "Submit the job again if the result is still needed."},
 }
 
-// Spec returns the description of c. An unknown code counts as an internal error.
+// Spec returns the description of c. For an unknown code, it returns the description of CodeInternal.
 func (c Code) Spec() CodeSpec {
 	for _, s := range Codes {
 		if s.Code == c {
@@ -169,7 +169,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// CodeOf returns the code of the first Error in err's chain. Any other error is an internal error.
+// CodeOf returns the code of the first Error in err's chain, or CodeInternal if there is none.
 func CodeOf(err error) Code {
 	var e *Error
 	if errors.As(err, &e) {

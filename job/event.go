@@ -31,19 +31,19 @@ const (
 type Event struct {
 	ID      ID
 	JobID   ID
-	Seq     int // gapless from 1 within the job
+	Seq     int // 1 for the job's first event, then increased by one for each event
 	Name    string
 	Prev    State // "" for the first event and for events without states
 	Next    State // "" for events without states
 	Attempt int
 	At      time.Time
-	Data    json.RawMessage // always has work_kind, duration_ms and expected_outcome
+	Data    json.RawMessage // an event of a job has at least work_kind, duration_ms and expected_outcome
 }
 
 // Position is the place of an event among a client's events. Positions are ordered by Tx, then by ID, then by Seq. ID is the job's id, or
 // the event's id for an event without a job. The zero Position comes first.
 //
-// Tx is the id of the transaction that wrote the event. It is never lower than the Tx of the job's previous event. So a job's events keep
+// Tx is the id of the transaction that wrote the event, or the Tx of the job's previous event if that is larger. So a job's events keep
 // their order.
 type Position struct {
 	Tx  uint64

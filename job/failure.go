@@ -60,7 +60,7 @@ type ReasonSpec struct {
 	Reason    Reason
 	Code      Code
 	Stage     Stage
-	Retryable bool // another attempt may succeed; otherwise /retry is refused
+	Retryable bool // another attempt may succeed; if false, /retry is refused
 	Title     string
 	Detail    string
 }
@@ -88,7 +88,7 @@ var Reasons = []ReasonSpec{
 		"The request for the job asked for this attempt to fail."},
 }
 
-// Spec returns the description of r. An unknown reason counts as a crash.
+// Spec returns the description of r. For an unknown reason, it returns the description of WorkPanicked.
 func (r Reason) Spec() ReasonSpec {
 	for _, s := range Reasons {
 		if s.Reason == r {
@@ -116,7 +116,7 @@ func (f *Failure) In(language string) string {
 	return f.Detail
 }
 
-// NewFailure returns the failure of an attempt with the given reason. b determines RetryAfter of a retryable failure.
+// NewFailure returns the failure of an attempt with the given reason. For a retryable failure, b determines RetryAfter.
 func NewFailure(r Reason, attempt int, b Backoff) *Failure {
 	s := r.Spec()
 	f := &Failure{Reason: s.Reason, Code: s.Code, Retryable: s.Retryable, Stage: s.Stage, Detail: s.Detail}

@@ -19,8 +19,8 @@ type Lease struct {
 	Counted     *Counted      // new count of all jobs; nil if this request contains no count
 }
 
-// Counted is a count of the stored jobs (Jobs). Reported is the total of all reports when the count began. Later reports are added to the
-// count.
+// Counted is the result of a count. Jobs is the number of stored jobs. Reported is the total of all reports when the count began. Later
+// reports are added to the count.
 type Counted struct{ Jobs, Reported Load }
 
 // Headroom is the capacity that a lease grants.

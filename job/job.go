@@ -45,7 +45,7 @@ type Job struct {
 
 	BatchID       ID         // zero if there is none
 	ScheduleID    ID         // zero if there is none
-	ScheduledFor  *time.Time // due time of its schedule; nil if a client triggered the job
+	ScheduledFor  *time.Time // due time of the schedule's run; nil if a client triggered the run
 	Callback      string
 	CorrelationID string
 	TraceParent   string
@@ -104,7 +104,7 @@ var ThrottledUntil = time.Date(2200, time.January, 1, 0, 0, 0, 0, time.UTC)
 // Throttled reports whether j waits until its client runs fewer jobs.
 func (j *Job) Throttled() bool { return j.State == Queued && !j.RunAt.Before(ThrottledUntil) }
 
-// WaitingFor returns why j waits at the given time, or "" if it does not wait. workers is the number of live workers.
+// WaitingFor returns why j waits at the given time, or "" if it does not wait. `workers` is the number of live workers.
 func (j *Job) WaitingFor(now time.Time, workers int) WaitingReason {
 	switch {
 	case !j.State.Waiting():
@@ -187,12 +187,12 @@ func (j *Job) CurrentAttempt() Attempt {
 	}
 }
 
-// Attempt is one execution of a job. Once its state is final it never changes.
+// Attempt is one execution of a job. An attempt with a final state never changes.
 type Attempt struct {
 	Number     int
 	State      State
 	Outcome    Outcome
-	StartedAt  *time.Time // nil if it was canceled before it ran
+	StartedAt  *time.Time // nil if the attempt was canceled before it started
 	FinishedAt *time.Time
 	Failure    *Failure
 }

@@ -49,7 +49,7 @@ const kib = 1024
 type KindSpec struct {
 	Kind        Kind
 	DurationMS  int64  // milliseconds of work, before the time scale applies
-	ShouldFail  bool   // whether the catalogue lists it as failing
+	ShouldFail  bool   // whether the catalogue lists the kind as failing
 	PayloadSize int    // bytes of the result body
 	Expected    string // the final State of attempt 1, or Rejected
 
@@ -59,7 +59,8 @@ type KindSpec struct {
 	SucceedsOnAttempt int
 }
 
-// catalogue is the table of section 6. The duration of RUNS_OVER_TIMEOUT depends on the configured limit, see SpecOf.
+// catalogue is the table of work kinds (API contract, section 6). The duration of RUNS_OVER_TIMEOUT depends on the configured limit, see
+// SpecOf.
 var catalogue = []KindSpec{
 	{Kind: SuccessFast, DurationMS: 1_000, PayloadSize: 4 * kib, Expected: "SUCCEEDED"},
 	{Kind: SuccessNormal, DurationMS: 10_000, PayloadSize: 16 * kib, Expected: "SUCCEEDED"},

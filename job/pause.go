@@ -18,9 +18,10 @@ type PauseMode string
 
 // Modes of pauses.
 const (
-	// ModePause starts no jobs. Submissions are accepted, and running jobs continue.
+	// ModePause prevents jobs from starting. Submissions are accepted, and running jobs continue.
 	ModePause PauseMode = "PAUSE"
-	// ModeDrain refuses submissions; accepted jobs run. With the scope WORKER, the worker takes no new jobs and completes its current ones.
+	// ModeDrain refuses submissions. Accepted jobs still run. With the scope WORKER, the worker takes no new jobs and completes its current
+	// ones.
 	ModeDrain PauseMode = "DRAIN"
 )
 

@@ -16,9 +16,9 @@ const MaxViolations = 100
 type Request struct {
 	ClientID    ID
 	RequestID   string
-	ReceivedAt  time.Time // also the seed of the definition
+	ReceivedAt  time.Time // also the seed for random values of the job
 	Type        Type
-	WorkKind    Kind       // "" to draw one
+	WorkKind    Kind       // "" for a random kind
 	ExecutionAt *time.Time // DEFERRED only
 	Callback    string
 	Params      json.RawMessage
@@ -99,7 +99,7 @@ func (c Catalogue) Check(r Request) []Violation {
 	return violations
 }
 
-// checkCustom also refuses CUSTOM jobs without a test bed, although decoding already does.
+// checkCustom also refuses CUSTOM jobs without a test bed. Decoding does the same, but runs of a stored schedule are not decoded again.
 func (c Catalogue) checkCustom(r Request) []Violation {
 	switch {
 	case pointsAt(r.Violations, "/work_kind"):
@@ -146,7 +146,7 @@ func pointsAt(violations []Violation, pointer string) bool {
 	return slices.ContainsFunc(violations, func(v Violation) bool { return v.Pointer == pointer })
 }
 
-// RequestKey is an idempotency key. Hash tells a repetition from a different request with the same key.
+// RequestKey is an idempotency key. If a request with the same key has a different Hash, it is not a repetition.
 type RequestKey struct {
 	ClientID ID     // zero for a request without a client's credentials
 	Scope    string // each scope has its own keys

@@ -75,7 +75,7 @@ type Schedule struct {
 	CatchUpMax int
 	Job        ScheduledJob
 	Language   string
-	RequestID  string // request id of the creation, also used by the jobs
+	RequestID  string // id of the request that created the schedule; also the request id of the jobs
 	Paused     bool
 	CreatedAt  time.Time
 	UpdatedAt  time.Time
@@ -88,7 +88,7 @@ type Schedule struct {
 // ScheduleProgress is the progress of a schedule.
 type ScheduleProgress struct {
 	DueAt    *time.Time // next due time; nil if the schedule is paused or has ended
-	LookAt   *time.Time // when the leader must check the schedule; nil for never
+	LookAt   *time.Time // when the leader must check the schedule; nil if it need not
 	Pending  *time.Time // due time of a run that waits for an earlier run to end
 	Retrying bool       // the submission for DueAt was refused and will be repeated
 
@@ -196,7 +196,7 @@ type ScheduleQuery struct {
 // SchedulePath returns the path of a schedule.
 func SchedulePath(id ID) string { return "/v1/schedules/" + id.String() }
 
-// SchedulePatch is a decoded change of a schedule. Nil members stay unchanged.
+// SchedulePatch is a decoded change of a schedule. A nil field leaves the schedule's value unchanged.
 type SchedulePatch struct {
 	Name       *string
 	Cron       *string        // "" removes it

@@ -2,7 +2,7 @@ package job
 
 import "slices"
 
-// State is a state in the lifecycle of a job (section 9 of the API contract).
+// State is a state in the lifecycle of a job (API contract, section 9).
 type State string
 
 // States of a job.
@@ -25,10 +25,10 @@ func (s State) Valid() bool { return slices.Contains(States, s) }
 // Final reports whether s ends an attempt: SUCCEEDED, FAILED or CANCELED.
 func (s State) Final() bool { return s == Succeeded || s == Failed || s == Canceled }
 
-// Waiting reports whether a job in s waits for its time or for a worker.
+// Waiting reports whether a job in state s waits for its time or for a worker.
 func (s State) Waiting() bool { return s == Created || s == Queued }
 
-// Held reports whether a job in s has a worker.
+// Held reports whether a job in state s has a worker.
 func (s State) Held() bool { return s == Assigned || s == Running }
 
 // Outcome is the outcome of a finished job (API contract, section 8, get job).

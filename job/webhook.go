@@ -41,7 +41,7 @@ const (
 	ContentStructured ContentMode = "structured"
 )
 
-// Valid reports whether m is one of the two.
+// Valid reports whether m is one of the two content modes.
 func (m ContentMode) Valid() bool { return m == ContentBinary || m == ContentStructured }
 
 // Disabled records when and why a webhook was disabled.

@@ -30,11 +30,11 @@ func BulkOf(b *job.Bulk) Bulk {
 	}
 }
 
-// BulkCount is the response to a dry run.
+// BulkCount is the response to a dry run of a bulk operation.
 type BulkCount[V any] struct {
 	Count   int              `json:"count"`
 	Changes int              `json:"changes"` // jobs that the operation would change
-	Left    []job.BulkReason `json:"left"`    // reasons to leave the other jobs unchanged
+	Left    []job.BulkReason `json:"left"`    // reasons why the other jobs would not change
 	More    bool             `json:"more"`
 	Sample  []V              `json:"sample"`
 }
