@@ -22,9 +22,9 @@ CREATE FUNCTION event_data(work_kind text, definition jsonb) RETURNS jsonb LANGU
 $$;
 -- +goose StatementEnd
 
--- The id of the endpoint for callbacks. All callbacks of a client to one origin have the same endpoint. An origin is scheme, host and
--- port; the scheme's default port may be omitted. The id uses sha256, because some builds of Postgres refuse md5. A backslash must be
--- doubled in text that is cast to bytea.
+-- Returns the id of the endpoint for a callback URL. All callbacks of a client to one origin have the same endpoint. An origin is scheme,
+-- host and port; the scheme's default port may be omitted. The id uses sha256, because some builds of Postgres refuse md5. A backslash must
+-- be doubled in text that is cast to bytea.
 -- +goose StatementBegin
 CREATE FUNCTION callback_endpoint(client uuid, url text) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT encode(substring(sha256(replace(client::text || regexp_replace(lower(coalesce(substring(url FROM '^[^:]+://[^/?#]+'), url)),
