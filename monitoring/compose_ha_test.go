@@ -67,7 +67,7 @@ func TestComposePassesVariables(t *testing.T) {
 			require.Equal(t, row[1], *value, "the default of %s", name)
 		}
 	}
-	for name, roles := range map[string][]string{ // these roles need the variable
+	for name, roles := range map[string][]string{
 		"FORGERUN_TESTBED": {"api", "worker", "deliverer"}, "FORGERUN_CLIENT_MAX_RUNNING": {"api", "worker"},
 		"FORGERUN_OUTCOME_STREAM": {"api", "worker", "deliverer"}, "FORGERUN_WEBHOOK_CHALLENGE": {"api", "deliverer"},
 		"FORGERUN_OPEN_REGISTRATION": {"api"}, "FORGERUN_CORS_ORIGINS": {"api"}, "FORGERUN_WEBHOOK_ALLOW_PRIVATE": {"api", "deliverer"},
