@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// shiftJob changes a job as if Postgres' clock had been ahead when it was written.
+// shiftJob changes the times of a job as if Postgres' clock had been ahead when the job was stored.
 func (f *fixture) shiftJob(id job.ID, by time.Duration) {
 	f.exec(`UPDATE jobs SET created_at = created_at + $2::interval, updated_at = updated_at + $2::interval,
 		queued_at = queued_at + $2::interval, run_at = CASE WHEN run_at = execution_at THEN run_at ELSE run_at + $2::interval END

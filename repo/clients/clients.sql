@@ -13,7 +13,7 @@ INSERT INTO clients (client_id, created_at) VALUES (@client, clock_timestamp()) 
 SELECT {{keyColumns}} FROM api_keys WHERE key_id = @key
 
 -- name: useKey
--- Notes the first use of a key, found by primary key. No row: the key was used before, or is gone.
+-- Records the first use of a key, found by primary key. No row: the key was used before, or is gone.
 -- Parameters: @key
 UPDATE api_keys SET used_at = clock_timestamp() WHERE key_id = @key AND used_at IS NULL
 

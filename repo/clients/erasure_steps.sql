@@ -137,8 +137,8 @@ SELECT (SELECT count(*) FROM outcome_outbox WHERE job_id = ANY (@ids::uuid[]))
   + (SELECT count(*) FROM reports WHERE job_id = ANY (@ids)) + (SELECT count(*) FROM results WHERE job_id = ANY (@ids))
 
 -- name: lookErasedWebhooks
--- Reads @look webhooks after a position by primary key, and returns which belong to the client. The index by client lacks deleted
--- webhooks. Locks nothing.
+-- Reads @look webhooks after a position by primary key. The second column is true if the webhook belongs to the client. The index by client
+-- lacks deleted webhooks. Locks nothing.
 -- Parameters: @client, @after, @look
 SELECT webhook_id, client_id = @client FROM webhooks WHERE webhook_id > @after ORDER BY webhook_id LIMIT @look
 
@@ -274,8 +274,8 @@ DELETE FROM events WHERE ((job_id, seq) IN (SELECT job_id, seq FROM events WHERE
   AND job_id = ANY (ARRAY(SELECT job_id FROM events WHERE client_id = @client ORDER BY client_id, tx, job_id, seq LIMIT @limit))
 
 -- name: eraseAnswers
--- Removes idempotency keys using the primary key: the client's keys, and the key of the request that created the client (that key belongs
--- to no client). Skips rows that another transaction has locked. If rows are left after the last step, the erasure starts again.
+-- Removes idempotency keys using the primary key: the client's keys, and the key of the request that created the client. The latter key
+-- belongs to no client. Skips rows that another transaction has locked. If rows are left after the last step, the erasure starts again.
 -- Parameters: @client, @limit
 WITH own AS MATERIALIZED (
   SELECT ctid AS place FROM idempotency_keys WHERE client_id = @client ORDER BY client_id, endpoint, key

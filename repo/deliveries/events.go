@@ -135,7 +135,7 @@ func (s *Store) requireReader(ctx context.Context, events []job.Occurrence) erro
 	return s.db.RequireKey(ctx, key)
 }
 
-// endedBatches reads completed batches, but not their items and job counts. A later read gives the same result.
+// endedBatches reads completed batches, but not their items and job counts. A completed batch never changes.
 func (s *Store) endedBatches(ctx context.Context, ids []job.ID) (map[job.ID]*job.Batch, error) {
 	if ids = slices.DeleteFunc(ids, job.ID.IsZero); len(ids) == 0 {
 		return nil, nil

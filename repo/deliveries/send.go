@@ -233,8 +233,8 @@ type EndpointWalk struct {
 	Looked, Changed int
 }
 
-// Next returns the endpoint to continue the walk after. The finished call read at most `look` endpoints and changed at most `limit`
-// deliveries.
+// Next returns the endpoint after which the next call must begin. The previous call began after `from`, and was limited to `look` endpoints
+// and `limit` changed deliveries.
 func (w EndpointWalk) Next(from job.EndpointKey, look, limit int) job.EndpointKey {
 	switch {
 	case w.Changed == limit: // the same endpoints may have more deliveries to change
@@ -246,7 +246,7 @@ func (w EndpointWalk) Next(from job.EndpointKey, look, limit int) job.EndpointKe
 }
 
 // FailOrphans ends at most `limit` waiting deliveries of disabled or deleted webhooks and returns their ids. Each call reads a limited
-// number of endpoints, from where the previous call ended. After the last endpoint it begins again.
+// number of endpoints, from where the previous call ended. After the last endpoint, the next call begins with the first one.
 func (s *Store) FailOrphans(ctx context.Context, look, limit int) ([]job.ID, error) {
 	s.orphans.Lock()
 	defer s.orphans.Unlock()

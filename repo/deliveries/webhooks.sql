@@ -26,7 +26,7 @@ SELECT {{webhookColumns}} FROM webhooks WHERE webhook_id = @webhook AND client_i
 SELECT {{webhookColumns}} FROM webhooks WHERE client_id = @client AND deleted_at IS NULL ORDER BY webhook_id DESC
 
 -- name: updateWebhook
--- Changes the columns for which a parameter is not null. @proven says whether the receiver of the new @url is proven. Locks the webhook,
+-- Changes each column with a parameter that is not null. @proven says whether the receiver of the new @url is proven. Locks the webhook,
 -- found by primary key. No row: the client has no such webhook.
 -- Parameters: @webhook, @client, @url, @events, @description, @content_mode, @enabled, @proven
 UPDATE webhooks SET url = coalesce(@url, url), events = coalesce(@events, events), description = coalesce(@description, description),

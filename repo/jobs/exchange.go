@@ -50,14 +50,14 @@ func stepBytes(st step) int {
 	return len(st.finish.Result.Body) + 512
 }
 
-// A step with a locked row is flushed again after a wait that grows from minimum to maximum.
+// A step with a locked row is flushed again after a wait that grows from minLockedWait to maxLockedWait.
 const (
 	minLockedWait = 2 * time.Millisecond
 	maxLockedWait = 50 * time.Millisecond
 )
 
-// A flush counts resumed jobs (throttled before, due again now) only among the resumeLook oldest due jobs. If it misses a resumed job, it
-// resumes one job too many. That job is throttled again.
+// A resumed job was throttled before and is due again. A flush counts resumed jobs only among the resumeLook oldest due jobs. If it misses
+// a resumed job, it resumes one job too many. That job is then throttled again.
 const resumeLook = 1000
 
 // createdWait is how long a worker waits before it tries again to claim a due CREATED job that a limit or a pause stops. Only QUEUED jobs
@@ -162,7 +162,7 @@ func into[T any](found *T, collect func(pgx.Rows) (T, error)) func(pgx.Rows) err
 	}
 }
 
-// send sends statements together, as one transaction. Their results are valid only if it returns no error, because the commit comes last.
+// send sends statements together, as one transaction. Their results are valid only if send returns no error, because the commit comes last.
 func send(ctx context.Context, db pg.Conn, queries []query) error {
 	if len(queries) == 1 {
 		rows, err := db.Query(ctx, queries[0].sql, queries[0].arguments...)
@@ -214,7 +214,7 @@ func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[s
 			a.Err = s.db.Failed(st.operation.Name, err)
 		case st.claim != nil:
 			a.Value = row.unclaimed(*st.claim, known, before[st.job])
-			if a.Value.locked && row.state == job.Created && s.maxHeld > 0 { // perhaps its client is at the limit
+			if a.Value.locked && row.state == job.Created && s.maxHeld > 0 { // the client may be at the limit
 				a.Value = stepAnswer{not: job.NotClaimed{StillWaiting: true, Wait: createdWait}}
 			}
 		case st.start != nil && row.started(*st.start):

@@ -97,7 +97,7 @@ func (s *Store) insertJobs(ctx context.Context, db pg.Conn, subs []insertion) ([
 	rows, err := db.Query(ctx, text, arguments...)
 	type stored struct {
 		job.Receipt
-		server time.Time // Postgres' clock in the statement
+		server time.Time // Postgres' time during the statement
 	}
 	receipts, err := pg.CollectByID(rows, err, func(r *stored) []any { return []any{&r.State, &r.CreatedAt, &r.server} })
 	if err != nil {

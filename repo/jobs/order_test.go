@@ -59,8 +59,8 @@ func TestFlushWaitsASecondForAnEarlierOne(t *testing.T) {
 	})
 }
 
-// Whatever the transmission times, assigned times are never ahead of Postgres' clock and increase from one flush to the next. This holds
-// even if the clock is unknown at first.
+// Assigned times are never ahead of Postgres' clock, and increase from one flush to the next. The transmission times do not matter, and the
+// clock may be unknown at first.
 func TestFlushTimesIncrease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -7,8 +7,8 @@ SELECT EXISTS (SELECT FROM jobs WHERE queued_at IS NULL AND finished_at IS NULL 
 -- transaction has locked. Trigger: events_delivered writes the deliveries. The statement reads only the part of the definition that the
 -- event needs, because sorting whole rows costs more.
 --
--- Searches by time use now(), not clock_timestamp(). now() has one value for the whole statement. A volatile function cannot end an index
--- scan, so the search would also read all future jobs.
+-- Searches by time use now(), which has one value for the whole statement. The volatile clock_timestamp() cannot end an index scan, so a
+-- search with it would also read all future jobs.
 -- Parameters: @limit, @event_ids
 WITH ready AS MATERIALIZED (
   SELECT job_id, client_id, request_id, event_seq, event_tx, attempt, updated_at, work_kind, execution_at,

@@ -76,7 +76,7 @@ func (s *AttemptScanner) Of(id job.ID) (job.Origin, job.Attempt) {
 	return s.origin, s.attempt
 }
 
-// Job reads a client's job. For another client's job it returns ErrNotFound, as for one that never existed. For a deleted job of the
+// Job reads a client's job. For another client's job it returns ErrNotFound, as for a job that never existed. For a deleted job of the
 // client, it returns job.CodeJobGone.
 func (s *Store) Job(ctx context.Context, client, id job.ID) (*job.Job, error) {
 	j, found, err := pg.QueryFirst(ctx, s.db, func(row pgx.CollectableRow) (*job.Job, error) {

@@ -55,8 +55,8 @@ func (s *Store) Schedule(ctx context.Context, client, id job.ID) (*job.Schedule,
 	return pg.QueryOne(ctx, s.db, errScheduleNotFound, scanSchedule, statement("readSchedule"), pg.UUID(id), pg.UUID(client))
 }
 
-// ChangeSchedule locks a schedule, lets `change` change it, and stores and returns the result. If `client` is zero, the schedule may
-// belong to any client.
+// ChangeSchedule locks a schedule, calls `change` with it, and stores and returns the changed schedule. If `client` is zero, the schedule
+// may belong to any client.
 func (s *Store) ChangeSchedule(ctx context.Context, client, id job.ID, change func(s *job.Schedule, now time.Time) error) (
 	changed *job.Schedule, err error,
 ) {
@@ -115,8 +115,8 @@ func (s *Store) insertRunsOf(ctx context.Context, db pg.Conn, jobs []job.Job) er
 	return err
 }
 
-// InsertRun stores the job of a triggered run, which has no due time. It returns after the commit. Exception: a call inside Store.Once
-// returns before Once commits.
+// InsertRun stores the job of a run that a client or an operator triggered. Such a run has no due time. It returns after the commit.
+// Exception: a call inside Store.Once returns before Once commits.
 func (s *Store) InsertRun(ctx context.Context, j job.Job) error {
 	return s.db.InTx(ctx, "schedules", func(ctx context.Context, tx pgx.Tx) error {
 		return s.insertRunsOf(ctx, tx, []job.Job{j})

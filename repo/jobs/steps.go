@@ -58,8 +58,9 @@ func (s *Store) Release(ctx context.Context, claims []job.ClaimID, waits []time.
 
 var scanTask = pgx.RowToStructByName[job.Task]
 
-// Emit adds event.emitted to the log of a running job. `before` is the number of events that the attempt emitted earlier. With it, a
-// repeated call after a lost answer adds no second event. Emit returns job.ErrStale and writes nothing if the claim is no longer current.
+// Emit adds event.emitted to the log of a running job. `before` is the number of events that the attempt emitted earlier. This number
+// ensures that a call that is repeated after a lost answer adds no second event. Emit returns job.ErrStale and writes nothing if the claim
+// is no longer current.
 func (s *Store) Emit(ctx context.Context, c job.ClaimID, before int, e job.Emission) error {
 	id := pg.EventIDs(1)[0]
 	for {
