@@ -15,8 +15,8 @@ type Idempotency struct {
 	Hits  prometheus.Counter
 }
 
-// Once calls `do`. It commits the writes of `do`, the key and the answer in one transaction. Then it runs the functions passed to
-// AfterCommit. If the key is stored already, Once returns the stored response instead.
+// Once calls `do` and stores the key with the answer. One transaction commits both, and also the writes of `do`. After the commit, Once
+// runs the functions passed to AfterCommit. If the key is stored already, Once does not call `do`, and returns the stored answer.
 func (i *Idempotency) Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
 	answer job.Answer, replayed bool, err error,
 ) {
@@ -33,8 +33,8 @@ func (i *Idempotency) Once(ctx context.Context, key job.RequestKey, do func(cont
 	return answer, replayed, nil
 }
 
-// Within calls `do`, which commits its own writes. Then Within runs the functions passed to AfterCommit. After an error, no function
-// runs: the writes failed, or their result is unknown.
+// Within calls `do`, which commits its own writes. Then Within runs the functions passed to AfterCommit. If `do` returns an error, they do
+// not run: the writes failed, or their result is unknown.
 func Within(ctx context.Context, do func(context.Context) error) error {
 	var rest afterCommit
 	if err := do(context.WithValue(ctx, afterCommitKey{}, &rest)); err != nil {
@@ -52,8 +52,7 @@ type afterCommit []func()
 type afterCommitKey struct{}
 
 // AfterCommit runs f now, or after the commit if ctx belongs to Once or Within. Notifications and counts must not precede the commit. f
-// does not run if the commit fails or its result is unknown. A commit with an unknown result may have succeeded. Then the relay enqueues
-// the tasks.
+// does not run if the commit fails or its result is unknown. If such a commit did succeed, the relay enqueues the tasks.
 func AfterCommit(ctx context.Context, f func()) {
 	if rest, ok := ctx.Value(afterCommitKey{}).(*afterCommit); ok {
 		*rest = append(*rest, f)

@@ -73,7 +73,7 @@ func codeLabel(status int) string {
 	return fmt.Sprintf("%dxx", status/100)
 }
 
-// Sent records the duration of an attempt. If the first attempt succeeded, it also records the latency.
+// Sent records the duration of an attempt. If the first attempt succeeded, it also records the time since the delivery was created.
 func (m *deliveryMetrics) Sent(ctx context.Context, p job.ClaimedDelivery, a job.DeliveryAttempt, took time.Duration) {
 	telemetry.Observe(ctx, m.sendTime, took)
 	if a.Error == "" && p.Attempts == 0 {

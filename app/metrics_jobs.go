@@ -77,7 +77,7 @@ func (m *jobMetrics) Entered(s job.State, k job.Kind) {
 	}
 }
 
-// Scheduled counts a job that became due and was queued or claimed. It also records the delay.
+// Scheduled counts a job that became due and was queued or claimed. It also records how late the job was.
 func (m *jobMetrics) Scheduled(ctx context.Context, j *job.Job) {
 	m.Entered(job.Queued, j.WorkKind)
 	if j.ExecutionAt != nil && !j.UpdatedAt.IsZero() {

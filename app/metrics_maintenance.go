@@ -22,7 +22,7 @@ const RepairStranded = "stranded"
 // Resumed labels jobs that no longer wait for a pause or a client's limit.
 const Resumed = "resumed"
 
-// Clocks that are checked for steps.
+// Clocks that are checked for sudden changes.
 const (
 	PostgresClock = "postgres"
 	ProcessClock  = "process"
@@ -115,7 +115,7 @@ func (m *maintenanceMetrics) Blocked(task string, blocked bool) {
 	}
 }
 
-// ForgetBacklog sets the backlog metrics to 0. Only the leader exports them.
+// ForgetBacklog sets the backlog metrics to 0, because only the leader counts the backlog.
 func (m *maintenanceMetrics) ForgetBacklog() {
 	m.Backlog.show(job.Backlog{})
 	m.Backlog.takenAt.Set(0)

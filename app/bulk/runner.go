@@ -22,7 +22,7 @@ const (
 	maxCatchUp   = time.Second     // a token bucket contains at most the tokens of one second
 )
 
-// Runner applies the operations in parts. Only one goroutine may use it.
+// Runner applies bulk operations in parts. Only one goroutine may use it.
 type Runner struct {
 	store   *repo.Store
 	jobs    *jobs.Service
@@ -63,8 +63,8 @@ func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 	return errors.Join(errs...)
 }
 
-// advance does the next step of an operation: collect items, apply some, or finish. It returns nil if nothing more can be done in this
-// round.
+// advance does the next step of an operation: collect items, apply some, or finish. It returns the operation, or nil if this round can do
+// no more for it.
 func (r *Runner) advance(ctx context.Context, b *job.Bulk) (*job.Bulk, error) {
 	if b.GatheredAt == nil {
 		r.turns.take(b)
@@ -89,8 +89,8 @@ func (r *Runner) advance(ctx context.Context, b *job.Bulk) (*job.Bulk, error) {
 	return nil, err
 }
 
-// doItems applies the next items. It returns true if more items can follow in this round. If no item got a result, the remaining items
-// wait for the next round.
+// doItems applies the next items. `more` is true if this round can apply further items. If no item got a result, the remaining items wait
+// for the next round.
 func (r *Runner) doItems(ctx context.Context, b *job.Bulk) (more bool, err error) {
 	w := r.turns.work[b.ID]
 	limit := min(itemsAtOnce, r.turns.allowed(b))
@@ -103,7 +103,7 @@ func (r *Runner) doItems(ctx context.Context, b *job.Bulk) (more bool, err error
 	switch {
 	case err != nil:
 		return false, err
-	case len(taken) < limit: // last item: the next round starts again with the first unfinished item
+	case len(taken) < limit: // no items are left: the next round starts again with the first unfinished item
 		w.after = job.ID{}
 		return false, nil
 	}

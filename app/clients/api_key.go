@@ -14,7 +14,7 @@ const (
 	keyPrefix      = "frk_"
 	keyIDLength    = 12 // 71 bits
 	secretLength   = 43 // 256 bits
-	checksumLength = 6  // CRC-32 of everything before
+	checksumLength = 6  // CRC-32 of the prefix, id and secret
 	base62         = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
 

@@ -1,4 +1,4 @@
-// Package clients has the use cases of clients and their API keys (sections 7 and 14): create, renew, revoke, authenticate.
+// Package clients has the use cases of clients and their API keys (API contract, sections 7 and 14).
 package clients
 
 import (
@@ -21,7 +21,7 @@ import (
 type Config struct {
 	Operators        operators.Tokens
 	OpenRegistration bool          // allow anyone to create a client and its first key
-	TTL              time.Duration // of new keys
+	TTL              time.Duration // lifetime of new keys
 }
 
 const (

@@ -49,7 +49,7 @@ func anyUsed(keys []job.APIKey) bool {
 }
 
 // ended returns an error if the caller's key expired or was revoked during the request. Without this check, a delayed request could create
-// a key after the revocation. Keys that expired before the request are left to renewable.
+// a key after the revocation. A key that had expired before the request is no error here; renewable checks it.
 func (r keyring) ended(caller job.Caller) error {
 	key, _ := r.find(caller.KeyID)
 	switch {
@@ -64,8 +64,8 @@ func (r keyring) ended(caller job.Caller) error {
 	return nil
 }
 
-// superseded returns an error if the key was replaced and a newer key was used: the old key may be stolen. Before a newer key is used, the
-// old key is accepted, because the response with the newer key may have been lost.
+// superseded returns an error if the key was replaced and a newer key was used. In this case the old key may be stolen. Until a newer key
+// is used, the old key is accepted, because the response with the newer key may have been lost.
 func (r keyring) superseded(id string) error {
 	if key, newer := r.find(id); key != nil && key.ReplacedBy != "" && anyUsed(newer) {
 		return errReplacedKey
@@ -87,8 +87,8 @@ func (r keyring) renewable(id string) error {
 	return nil
 }
 
-// replaced returns the client's full-scope keys with their new expiry: the end of the overlap, if that is earlier. It leaves out keys that
-// were replaced before.
+// replaced returns the client's full-scope keys, marked as replaced by the key `by`. They expire after the overlap, or at their old expiry
+// if that is earlier. Keys that were replaced before are left out.
 func (r keyring) replaced(by job.APIKey) (changed []job.APIKey) {
 	if by.Scope != job.ScopeAll {
 		return nil

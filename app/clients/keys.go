@@ -55,8 +55,9 @@ func (k *Service) RenewKey(ctx context.Context, caller job.Caller, client job.ID
 	})
 }
 
-// RevokeKey revokes a key and its descendants: the keys that were created by using it, perhaps by a thief. The caller's key and its
-// descendants stay valid, unless the caller revokes its own key. Keys that are already revoked stay as they are.
+// RevokeKey revokes a key and its descendants: the keys that were created with this key, directly or indirectly. A thief may have created
+// them. The caller's key and its descendants stay valid, unless the caller revokes its own key. Keys that are already revoked stay as they
+// are.
 func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error {
 	if caller.Anonymous() {
 		return errNoCredentials
@@ -130,8 +131,8 @@ func (k *Service) issueKey(ctx context.Context, action string, caller job.Caller
 	return issued, nil
 }
 
-// The error for a client of another caller is the same as for an unknown client. After the commit, changeKeys removes the changed keys
-// from the cache. Storage notifies other processes.
+// changeKeys stores the change that `decide` returns. If the caller may not change the client, the error is the same as for an unknown
+// client. After the commit, changeKeys removes the changed keys from this process's cache. Storage notifies other processes.
 func (k *Service) changeKeys(ctx context.Context, caller job.Caller, client job.ID, decide func(keyring) (job.KeyChange, error)) error {
 	if !caller.Admin && !caller.Anonymous() && caller.ClientID != client {
 		return errNoClient

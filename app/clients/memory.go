@@ -9,7 +9,7 @@ import (
 
 const maxRemembered = 10_000
 
-// memory caches keys while the connection for key changes is up.
+// memory caches keys. It caches none while the connection that reports key changes is down.
 type memory struct {
 	mu         sync.Mutex
 	watching   bool

@@ -34,7 +34,7 @@ func TestExpiredKeyIsRenewedWithinWindow(t *testing.T) {
 		key := k.expired()
 		k.pass(renewWindow - 2*time.Microsecond)
 		next := k.issue(k.present(key))
-		k.ended(job.CodeTokenExpired, key) // the old key can still do nothing but renew
+		k.ended(job.CodeTokenExpired, key)
 		k.valid(next)
 
 		late := k.expired()
@@ -49,7 +49,7 @@ func TestLostAnswerIsRepairedByNextRenewal(t *testing.T) {
 		lost := k.issue(k.present(key))
 		got := k.issue(k.present(key))
 		k.pass(overlap)
-		k.ended(job.CodeTokenExpired, lost) // the second renewal ended the lost key after the overlap
+		k.ended(job.CodeTokenExpired, lost) // the second renewal replaced this key
 		k.valid(got)
 		for _, old := range []job.IssuedKey{key, lost} {
 			k.refused(job.CodeForbidden, second(k.present(old)), "a successor was used")
@@ -89,7 +89,7 @@ func TestFirstUseIsStoredOnceBeforeKeyIsAccepted(t *testing.T) {
 		all.Wait()
 		used := k.keys(key.ClientID)[0].UsedAt
 		require.NotNil(t, used)
-		k.cutOff(key).valid(key) // storage fails here, but a later use needs no write
+		k.cutOff(key).valid(key) // the first use is stored already, so no write is needed
 	})
 }
 
@@ -112,7 +112,7 @@ func TestReplacedKeyCannotChangeKeysAfterUseOfSuccessor(t *testing.T) {
 		leaked := k.newKey()
 		lost := k.issue(k.renew(callerOf(leaked), leaked.ClientID))
 		mended := k.issue(k.renew(callerOf(leaked), leaked.ClientID))
-		k.valid(mended) // the owner uses the new key
+		k.valid(mended)
 		k.valid(leaked)
 		for _, err := range []error{
 			second(k.renew(callerOf(leaked), leaked.ClientID)),

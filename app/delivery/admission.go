@@ -12,10 +12,11 @@ import (
 )
 
 const (
-	// As many tasks are admitted as an endpoint handles in about busyTime. busyTime exceeds 1 s, because asynq starts deferred tasks only at
-	// whole seconds.
+	// An endpoint gets about as many admitted tasks as it handles within busyTime. busyTime exceeds 1 s, because asynq starts deferred tasks
+	// only at whole seconds.
 	busyTime = 2 * time.Second
-	// unknownRoom is the maximum number of admitted tasks of an endpoint without a response yet. Their deliveries are sent one at a time.
+	// unknownRoom is the maximum number of admitted tasks of an endpoint that has not responded yet. Such an endpoint gets one delivery at a
+	// time.
 	unknownRoom = 4
 	// minBusy and maxBusy limit how long a task is deferred.
 	minBusy = time.Second
@@ -23,7 +24,8 @@ const (
 	// knownEndpoints is how many endpoints are tracked. Above this number, endpoints without tasks are forgotten.
 	knownEndpoints = 10_000
 	paceWeight     = 16
-	// After paceKnown sends, the measured pace of an endpoint is used. Before that, deferred tasks are scheduled minSpacing apart.
+	// Deferred tasks of an endpoint are scheduled minSpacing apart during its first paceKnown sends. After these sends, its measured pace is
+	// used.
 	paceKnown  = 64
 	minSpacing = 200 * time.Microsecond
 )
@@ -48,9 +50,9 @@ type clientTasks struct {
 
 type endpointTasks struct {
 	client *clientTasks
-	turn   chan struct{} // contains a value during a send; unused while health is answering
+	turn   chan struct{} // contains a value during a send to an endpoint that is not answering; such an endpoint gets one send at a time
 	held   int
-	since  time.Time // end of the latest send, or the first admission after a time without tasks
+	since  time.Time // end of the latest send; if the endpoint had no tasks after it, time of the next admission
 	health health
 	sent   int
 	pace   time.Duration // average time between the ends of two sends while tasks wait
@@ -108,7 +110,7 @@ func (a *admission) most(e *endpointTasks) int {
 	return max(2*a.limit, int(busyTime/e.pace))
 }
 
-// Call leave after each admitted task. `took` is the duration of the send, or 0.
+// leave ends an admitted task, and measures the endpoint's pace. `took` is the duration of the send, or 0 if nothing was sent.
 func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -136,7 +138,7 @@ func (a *admission) leave(e *endpointTasks, took time.Duration) {
 }
 
 // spacing returns the time between two deferred tasks. It is 3/4 of the average time between sends, so that the endpoint always has tasks.
-// Before the first response, the spacing grows with the time that the first task has waited.
+// Before the endpoint's first response, the spacing grows with the time since the first admission.
 func (e *endpointTasks) spacing(now time.Time) time.Duration {
 	switch {
 	case e.health == unknown && e.held > 0:

@@ -27,9 +27,9 @@ const (
 
 var errStopping = errors.New("the delivery worker is stopping")
 
-// Handle sends a delivery if it is due. It returns nil after a success, and job.TaskFailed with the wait after a failure. It returns
-// job.ErrTaskStale if there is nothing to do, and job.TaskEarly if Handle must be called again. Handle ignores the end of its context;
-// only Stop interrupts it.
+// Handle sends a delivery if it is due. It returns nil if the receiver accepted the delivery. It returns job.TaskFailed with the time until
+// the next try if the attempt failed. It returns job.TaskEarly if Handle must be called again, for example because the delivery is not due.
+// It returns job.ErrTaskStale if there is nothing to send. Handle ignores the end of its context; only Stop interrupts it.
 func (w *Worker) Handle(_ context.Context, t job.DeliveryTask) error {
 	if !w.begin() {
 		return &job.TaskEarly{Wait: minBusy}
@@ -56,11 +56,11 @@ func (w *Worker) Handle(_ context.Context, t job.DeliveryTask) error {
 type claimed struct {
 	job.ClaimedDelivery
 	at    *endpointTasks
-	until time.Time // when the claim ends; computed from the time before the request, so never too late
+	until time.Time // the claim lasts at least until this time
 }
 
-// claim claims a delivery. If it is due within maxNap, claim waits for that time. After a success, the caller holds a claim slot and must
-// release it.
+// claim claims a delivery. If the delivery becomes due within maxNap, claim waits until then. Unless claim returns an error, the caller
+// must release a claim slot.
 func (w *Worker) claim(e *endpointTasks, t job.DeliveryTask) (claimed, error) {
 	waiting, cancel := context.WithTimeout(w.open, maxSlotWait)
 	defer cancel()
@@ -132,7 +132,7 @@ func (w *Worker) attempt(c claimed) (job.Sent, trace.Span, error) {
 	return w.sendInTime(c)
 }
 
-// A URL without an origin is grouped by its endpoint. The sender refuses such a URL.
+// The sender refuses a URL without an origin. Until then, its endpoint counts as the receiver.
 func receiverOf(p job.ClaimedDelivery) receiver {
 	return receiver{p.ClientID, cmp.Or(job.OriginOf(p.Target.URL), p.Endpoint.String())}
 }

@@ -27,7 +27,7 @@ type Queue interface {
 
 const (
 	feedPause  = 5 * time.Millisecond
-	maxFeed    = 4096  // maximum number of jobs and clients per read; the relay finds the deliveries of further ones
+	maxFeed    = 4096  // maximum number of jobs and clients per read; the relay finds the deliveries of all others
 	recentFeed = 16384 // maximum size of `recent` and of `older`
 )
 
@@ -61,7 +61,8 @@ func (n *Notifier) Publish(event job.Notification) {
 	}
 }
 
-// Deliver makes Run look for deliveries of the job's events. If jobID is zero, Run looks for deliveries of the client's other events.
+// Deliver makes Run look for deliveries of the job's events. If jobID is zero, Run looks for deliveries of the client's events that belong
+// to no job.
 func (n *Notifier) Deliver(client, jobID job.ID) {
 	n.mu.Lock()
 	switch {

@@ -59,7 +59,7 @@ func TestFailingEndpointGetsOneDeliveryAtATime(t *testing.T) {
 	require.IsType(t, &job.TaskEarly{}, w.handle(tasks[0]))
 	require.NoError(t, end(200))
 	begin()
-	begin() // a second send at the same time, because the endpoint has responded
+	begin() // the endpoint has responded, so it can get two sends at once
 	require.NoError(t, end(200))
 	require.IsType(t, &job.TaskFailed{}, end(500))
 	w.exec(`UPDATE webhooks SET consecutive_failures = 0, failing_since = NULL`)

@@ -11,7 +11,8 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// subscribersInterval is how often the subscribers are read. For newer webhooks, the relay finds the deliveries about a second later.
+// subscribersInterval is how often the subscribers are read. If a read missed a new webhook, the relay creates the tasks of its deliveries
+// about a second later.
 const subscribersInterval = time.Second
 
 // Subscribers has the enabled webhooks of each client, up to about a second old.

@@ -52,8 +52,8 @@ var errManyProofs = &job.Error{
 	Code: job.CodeQueueFull, Detail: "Too many receivers are being asked for consent. Try again later.", RetryAfter: time.Second,
 }
 
-// Prove challenges the receiver at a URL, which was checked before. It can take seconds, so call it without locks and transactions. If
-// the response is wrong, it returns a violation for the URL.
+// Prove challenges the receiver at a URL. The caller has already checked the URL. The challenge can take seconds, so hold no lock or
+// transaction during the call. If the receiver does not pass, Prove returns a violation for the URL.
 func (s *Webhooks) Prove(ctx context.Context, client job.ID, url string) error {
 	if s.Challenge == nil {
 		return nil
@@ -106,8 +106,8 @@ func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.Issu
 	return job.IssuedWebhook{Webhook: w, Secret: secret}, nil
 }
 
-// Update changes, disables or enables a webhook. It returns job.ErrUnproven if the receiver must be challenged first. A patch with the
-// current URL needs a challenge, too.
+// Update changes, disables or enables a webhook. It returns job.ErrUnproven if the receiver must be challenged first. Each patch with a URL
+// needs a challenge, even if the URL stays the same.
 func (s *Webhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error) {
 	if violations := s.checkPatch(p); len(violations) > 0 {
 		return nil, job.Request{Malformed: p.Malformed, Unlisted: p.Unlisted}.Refusal(violations)
@@ -176,7 +176,7 @@ func taskOf(d *job.Delivery) job.DeliveryTask {
 	return job.DeliveryTask{ID: d.ID, ClientID: d.ClientID, Endpoint: d.Endpoint}
 }
 
-// Redeliver sends a delivery again, now. If a task of the delivery waits for a retry, the relay makes the task due.
+// Redeliver sends a delivery again immediately. If the queue already has a task for a later retry, the relay makes this task due.
 func (s *Webhooks) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
 	d, err := s.Store.Redeliver(ctx, client, owner, id)
 	if err != nil {

@@ -42,7 +42,7 @@ const (
 	endpointShare = 5
 	// claimShare is the number of claims per simultaneous send. Claimed deliveries use memory, so the factor is small.
 	claimShare = 4
-	// A claim lasts for the send's timeout plus holdMargin, for waiting and recording.
+	// A claim lasts for the send's timeout plus holdMargin. In the margin, the worker waits for a send slot and records the result.
 	holdMargin = 15 * time.Second
 	// A send starts only if its claim lasts sendMargin longer than the timeout. The context of a send ends sendGrace after the timeout.
 	sendMargin = 3 * time.Second

@@ -39,7 +39,7 @@ func logErasure(ctx context.Context, log *slog.Logger, message, action string, e
 // roundTime limits the time per erasure in a round, so one erasure cannot delay the others.
 const roundTime = time.Second
 
-// Runner carries out the erasures. Another leader continues from the stored progress.
+// Runner carries out the erasures. If the leader changes, the next leader continues from the stored progress.
 type Runner struct {
 	store *repo.Store
 	jobs  *jobs.Service

@@ -39,15 +39,15 @@ type Hub struct {
 	clients map[job.ID]map[job.ID]*topic
 }
 
-// topic is a watched history: of a job or, with the zero job, of all of a client's jobs and batches.
+// topic is a watched history. If `job` is zero, the history contains the events of all jobs and batches of the client.
 type topic struct {
 	client, job job.ID
 	watchers    map[*watcher]struct{}
-	seen        job.Position // no watcher needs a notification about events up to this position
+	seen        job.Position // a sweep notifies the watchers only of events after this position
 }
 
-// unread is the position of a topic that was not read yet. It is later than every event, because a new watcher reads without a
-// notification.
+// unread is the position of a topic that was not read yet. It is later than every event, so a sweep sends no notification. A new watcher
+// reads storage without one.
 var unread = job.Position{Tx: math.MaxUint64}
 
 type watcher struct {
@@ -64,8 +64,9 @@ func NewHub(store *repo.Store, listener Listener, m *app.Metrics, log *slog.Logg
 }
 
 // Watch returns the notifications of a job until `stop` is called. If id is zero, Watch covers all jobs and batches of the client. The
-// watcher must read storage after Watch and after each notification. The channel keeps one merged notification, so a notification with
-// progress may also announce an event. Watchers of one job get the latest progress. Watchers of a client get no progress.
+// watcher must read storage after Watch and after each notification. If a notification has not been received yet, the next one is merged
+// into it. So a notification with progress may also announce an event. Watchers of one job get the latest progress. Watchers of a client
+// get no progress.
 func (h *Hub) Watch(client, id job.ID) (notifications <-chan job.Notification, stop func()) {
 	return h.watch(client, id, !id.IsZero())
 }
@@ -138,8 +139,8 @@ func (h *Hub) Resumed(client job.ID) {
 	}
 }
 
-// notify sends a notification to the watchers of a topic, merged with pending ones. It does not block: it empties the channel first, and
-// only callers with the lock send.
+// notify sends a notification to the watchers of a topic, merged with pending ones. It never blocks: it empties the channel before it
+// sends, and all senders hold Hub.mu.
 func (h *Hub) notify(t *topic, n job.Notification, source string) {
 	for w := range t.watchers {
 		if n.Progress != nil && !w.progress {

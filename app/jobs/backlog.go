@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// An admitted submission waits about backlogWait at most. Accepted submissions are counted per interval of this length.
+	// Few admitted submissions wait longer than backlogWait. Accepted submissions are counted per interval of this length.
 	backlogWait = time.Second
 	// The limit is the highest count of the last backlogMemory intervals. When many clients connect at once, the counts are low for some
 	// seconds. If the limit fell with them, most submissions would be refused and repeated.
@@ -31,9 +31,9 @@ const (
 var errTooManyWait = &job.Error{Code: job.CodeQueueFull, RetryAfter: time.Second,
 	Detail: "Too many submissions are waiting to be stored. This one was not processed; repeat it after Retry-After."}
 
-// Backlog limits how many submissions wait in a process. The limit is the highest number that was accepted within one of the last ten
-// seconds. By Little's law, a submission waits about one second at most. Submissions above the limit are refused immediately. Storing
-// them late would only cost time: their clients have given up.
+// Backlog limits how many submissions wait in a process. The limit is the highest number of submissions accepted in one of the last ten
+// seconds. By Little's law, a submission then waits at most about one second. Submissions above the limit are refused immediately.
+// Otherwise they would be stored so late that their clients have given up.
 //
 // While storage is down, the limit falls to `floor`. Accepted submissions raise it again.
 type Backlog struct {

@@ -46,8 +46,8 @@ func (s *Service) cancelAll(ctx context.Context, client job.ID, jobs []job.ID) (
 	return len(canceled), err
 }
 
-// FinishErasure removes the tasks of erased jobs and deliveries, and cancels the step's unfinished jobs. It ignores jobs that are gone or
-// have ended.
+// FinishErasure cancels the unfinished jobs of an erasure step. It ignores jobs that are gone or have ended. After the commit, it removes
+// the tasks of the step's jobs and deliveries.
 func (s *Service) FinishErasure(ctx context.Context, client job.ID, step job.ErasureStep, tasks app.Tasks) error {
 	app.AfterCommit(ctx, func() {
 		tasks.RemoveDeliveries(step.Deliveries...)

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// cancelPart jobs are canceled in one transaction of about 35 ms. Other requests run in between.
+	// cancelPart is the number of jobs canceled in one transaction, which takes about 35 ms. Other requests can run between the transactions.
 	cancelPart = 75
 	// outcomeTries is how often the outcome is read while another process completes the batch.
 	outcomeTries = 20
@@ -43,7 +43,7 @@ func (s *Service) completed(ctx context.Context, client, id job.ID) (*job.Batch,
 			return b, nil
 		}
 		if _, err := s.Completer.Complete(ctx, []job.ID{id}); err != nil {
-			s.Completer.Touch(id) // Run will complete the batch later
+			s.Completer.Touch(id) // Completer.Run will complete the batch later
 			return b, nil
 		}
 	}

@@ -27,13 +27,13 @@ const (
 	// Counting a million jobs takes 0.1 s or more. Without counts, the limits still hold. Only a count frees the capacity of ended jobs.
 	countShare = 100     // pause after a count, as a multiple of its duration; counts then use 1 % of the time
 	nearShare  = 10      // pause while little capacity is free, as a multiple of the count's duration
-	fewJobs    = 100_000 // from this limit per client on, a count lists only large clients; see shares
+	fewJobs    = 100_000 // if the limit per client is at least this, a count lists only large clients; see shares
 	maxRate    = 50_000  // jobs per second that all other processes may accept together
 )
 
-// Capacity keeps the number of active and of queued jobs below the limits (API contract, section 17). All processes together keep the
-// limits for all jobs. A process uses its lease: a part of the free capacity that Postgres granted. Jobs and leases together never exceed
-// the limits. The limit per client is exact within one process. Jobs stored by other processes are noticed about a second later.
+// Capacity keeps the number of active and of queued jobs below the limits (API contract, section 17). The limits for all jobs hold across
+// all processes. Each process uses its lease: a part of the free capacity that Postgres granted. Jobs and leases together never exceed the
+// limits. The limit per client is exact within one process. Jobs stored by other processes are noticed about a second later.
 type Capacity struct {
 	limit   job.Load
 	store   *repo.Store
@@ -56,7 +56,7 @@ type Capacity struct {
 	waiting  singleflight.Group // merges renewals of waiting requests
 	renewing sync.Mutex         // protects the fields below
 
-	mine      job.Load  // jobs that this process stored but had not reported when the latest count started
+	mine      job.Load  // jobs of this process that were stored, but not reported yet, when the latest count started
 	countedAt time.Time // start of the latest count; zero before the first one
 	took      time.Duration
 	failed    bool
@@ -191,8 +191,8 @@ func (c *Capacity) answered(ask job.Lease, sent time.Time, h job.Headroom, err e
 	l := c.lease
 	l.granted(sent, ask, h.Granted)
 	c.processes, c.refuseUntil, c.short = h.Processes, time.Time{}, !ask.Want.Within(h.Granted)
-	// A count may contain jobs that this process also reports, so Postgres may count them twice. In this case, only the next renewal can show
-	// that no capacity is free.
+	// Jobs stored during the count can be both in the count and in the report or the lease. Postgres then counts them twice until the next
+	// renewal, so the capacity may only seem to be used up.
 	sure := ask.Counted == nil || (ask.Stored == c.mine && l.used == job.Load{})
 	if sure && !l.used.Plus(c.needed, 1).Within(l.size) {
 		c.refuseUntil, c.refusal = c.clock().Add(max(fullPause, nearShare*c.took)), errFull
@@ -219,7 +219,7 @@ func (c *Capacity) due(now time.Time) bool {
 	switch {
 	case age >= countShare*c.took:
 		return true
-	case c.failed: // after a failed count, nearShare does not apply
+	case c.failed: // wait for the longer pause after a failed count
 		return false
 	default:
 		return age >= nearShare*c.took && (c.short || c.shares.mayBeFull(age))
@@ -241,7 +241,7 @@ func (c *Capacity) count(ctx context.Context) (*job.Counted, error) {
 	return c.endCount(began, before, counted, byClient, err)
 }
 
-// beginCount returns whether a count is due, and sets c.mine. A count that begins now contains the first `before` entries of c.accepted.
+// beginCount returns whether a count is due, and sets c.mine. A count that begins now contains the jobs in c.accepted[:before].
 func (c *Capacity) beginCount(now time.Time) (before int, due bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -263,7 +263,7 @@ func (c *Capacity) endCount(
 		c.shares.add(a.client, a.jobs, -1)
 	}
 	c.accepted = append(c.accepted[:0:0], c.accepted[before:]...)
-	counted.Reported = counted.Reported.Plus(c.mine, 1) // the count lacks the jobs in c.mine, which the next renewal reports
+	counted.Reported = counted.Reported.Plus(c.mine, 1) // the count already contains the jobs in c.mine, which the next renewal reports
 	return &counted, nil
 }
 

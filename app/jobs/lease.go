@@ -34,9 +34,9 @@ func (l *lease) take(now time.Time, jobs job.Load) bool {
 	return true
 }
 
-// ask returns the request for a renewal. It asks for the capacity in use, the capacity `need`, and twice the demand since the last
-// renewal. Until the response arrives, the process uses only capacity that it keeps whatever the response is. A lost request or response
-// therefore does no harm.
+// ask returns the request for a renewal. It asks for the capacity in use, the capacity `need`, and twice the demand since the last renewal.
+// Until the response arrives, the process uses only `Keep`: every response grants at least this. A lost request or response therefore does
+// no harm.
 func (l *lease) ask(need job.Load) job.Lease {
 	l.used, l.size, l.report = l.used.Plus(l.stored, -1), l.size.Plus(l.stored, -1), l.report.Plus(l.stored, 1)
 	want := l.used.Plus(need, 1).Plus(l.demand, 2)
@@ -64,7 +64,7 @@ func (r *reservation) leased() job.ID {
 }
 
 // end releases the capacity unless the jobs are stored. err is the error of the write, or nil. If the result is unknown, the lease keeps
-// the capacity until it expires. Within Once, the result is known only after the commit of Once.
+// the capacity until it expires. If the write is a part of Idempotency.Once, its result is known only after the commit of Once.
 func (r *reservation) end(ctx context.Context, stored bool, err error) {
 	if r == nil {
 		return

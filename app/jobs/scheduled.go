@@ -8,7 +8,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// CheckScheduled returns the violations in a schedule's job request. The rules are those of a submission.
+// CheckScheduled returns the violations in a schedule's job request. It must be a valid submission, and must not be DEFERRED.
 func (s *Service) CheckScheduled(ctx context.Context, r job.Request) ([]job.Violation, error) {
 	if r.Type == job.Deferred {
 		return append(r.Violations, job.Violation{Pointer: "/type", Detail: "The schedule sets when its jobs run: their type must " +

@@ -1,4 +1,4 @@
-// Package jobs has the use cases of a client's jobs and batches, one per file, and the admission that all submissions share.
+// Package jobs has the use cases of a client's jobs and batches. It also limits all submissions; see Admission and Backlog.
 package jobs
 
 import (
@@ -37,7 +37,7 @@ type Deps struct {
 	Metrics   *app.Metrics
 	Log       *slog.Logger
 
-	Admission *Admission  // nil: no limits, for submissions of operators
+	Admission *Admission  // nil: no limits, as for operators
 	Hub       *events.Hub // nil: Await must not be called
 }
 
@@ -54,8 +54,8 @@ func New(cfg Config, d Deps) *Service {
 	return &Service{Deps: d, cfg: cfg}
 }
 
-// describe sets the job and the current request as attributes of a span. The current request may be a later one than the submission, for
-// example a retry.
+// describe sets the job and the current request as attributes of a span. The current request can be the submission or, for example, a
+// retry.
 func describe(ctx context.Context, span trace.Span, j *job.Job, attempt int) {
 	app.Describe(span, j, attempt)
 	if id := telemetry.RequestOf(ctx); id != "" && span.IsRecording() {

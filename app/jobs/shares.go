@@ -8,8 +8,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limits are the maximum jobs of all clients together and of each client. The limits per client are ignored if neither is lower than the
-// limit for all clients.
+// Limits are the maximum jobs of all clients together and of each client. The limits per client have no effect unless one of them is lower
+// than the limit for all clients.
 type Limits struct {
 	Active, Queued             int
 	ClientActive, ClientQueued int
@@ -19,9 +19,9 @@ type Limits struct {
 
 // shares checks the limits per client. The caller holds Capacity.mu.
 //
-// Counting by client costs more than counting all jobs. A count by client is made only if a client could be near its limit. If the
-// limit per client is at least fewJobs, the count lists only clients that use more than half of the limit. For every other client, half
-// of the limit is assumed.
+// Counting by client costs more than counting all jobs. So there is no count by client while all clients together have at most `few` jobs.
+// If the limit per client is at least fewJobs, `few` is half of that limit. Then a count lists only clients with more than `few` jobs, and
+// `few` jobs are assumed for every other client. For lower limits, `few` is 0, and a count lists all clients.
 type shares struct {
 	Limits
 	few int // largest load assumed for an uncounted client
@@ -29,7 +29,7 @@ type shares struct {
 	counted map[job.ID]job.Load
 	rest    job.Load            // upper bound for each uncounted client
 	mine    map[job.ID]job.Load // reserved in this process since the last count began
-	room    int                 // least free capacity of any client that has submitted jobs since the last count
+	room    int                 // smallest free capacity among the clients that submitted jobs since the last count
 }
 
 func newShares(limits Limits) shares {

@@ -57,8 +57,8 @@ func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receip
 	return receipt, nil
 }
 
-// firstAnswer returns the stored response if the idempotency key was already used; otherwise it returns the refusal. Call it only to
-// refuse a request. Accepted requests need no call, because the INSERT finds a repeated key.
+// firstAnswer returns the stored response if the idempotency key was already used; otherwise it returns the refusal. Call it before a
+// refusal. An accepted request needs no call, because the INSERT finds a repeated key.
 func firstAnswer[T any](s *Service, key string, refusal error, find func() (*T, error)) (none T, err error) {
 	if key == "" {
 		return none, refusal
@@ -74,8 +74,8 @@ func firstAnswer[T any](s *Service, key string, refusal error, find func() (*T, 
 	return *answer, nil
 }
 
-// define returns the job that r asks for, or all violations. `untimely` are violations that depend on the current time or on settings. A
-// repetition of an accepted request is not refused because of them.
+// define returns the job that r asks for, or all violations. `untimely` are violations that depend on the current time or on settings. They
+// do not refuse the repetition of an accepted request.
 func (s *Service) define(r job.Request, now time.Time, proven origins) (j job.Job, invalid, untimely []job.Violation) {
 	invalid = s.cfg.Catalogue.Check(r)
 	if v, far := r.TooFar(now, s.cfg.MaxAhead); far {
@@ -156,7 +156,7 @@ func (s *Service) recordSubmitted(ctx context.Context, j *job.Job, state job.Sta
 	s.Metrics.Submitted.WithLabelValues(string(j.WorkKind)).Inc()
 	s.Metrics.Entered(state, j.WorkKind)
 	app.LogTransition(ctx, s.Log, "submit", j, "", job.Created, slog.Int("attempt", 1))
-	if state == job.Queued { // the same commit also wrote the event of QUEUED
+	if state == job.Queued { // the submission also queued the job
 		app.LogTransition(ctx, s.Log, "submit", j, job.Created, job.Queued, slog.Int("attempt", 1))
 	}
 }

@@ -10,9 +10,9 @@ import (
 
 const (
 	clockInterval = time.Second
-	clockStep     = time.Second // smallest change of a clock that is detected; a query that takes longer detects nothing
-	// After Postgres' clock was set back, the search for stranded rows lasts for the step plus strandedTime. A transaction that began before
-	// the step may still write a time that is too late.
+	clockStep     = time.Second // smaller changes of a clock are not detected
+	// After Postgres' clock was set back by some time, stranded rows are searched for that time plus strandedTime. The extra time is for
+	// transactions that began before the change: they may still write times that are too late.
 	strandedTime = time.Minute
 	// strandedRest is the pause after a search, as a multiple of the search's duration.
 	strandedRest = 20
@@ -127,7 +127,7 @@ func (m *Maintenance) moveStranded(ctx context.Context, leading func() bool) (mo
 	return jobs + deliveries, err
 }
 
-// walk calls `part` until no rows are left. If the last call changed `full` rows, walk starts again from the first row.
+// walk calls `part` until no rows are left. If the last call changed `full` rows, some may be left, so walk starts again.
 func walk[Cursor comparable](leading func() bool, full int, part func(after Cursor) (int, Cursor, error)) (moved int, err error) {
 	var first, after Cursor
 	for leading() {

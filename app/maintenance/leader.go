@@ -18,8 +18,9 @@ const (
 
 type leader struct {
 	id job.ID
-	// elect takes or keeps the lease. It takes another process's lease if that lease expired at least `vacant` ago. It also takes a lease
-	// that ends much later than a new one would. If `lease` is 0, this process keeps leading, but any other process may take over.
+	// elect takes or keeps the lease. It takes another process's lease if that lease expired at least `vacant` ago. It also takes a lease that
+	// ends much later than a new lease: such a lease began before Postgres' clock was set back. If `lease` is 0, this process keeps leading,
+	// but any other process may take over.
 	elect   func(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error)
 	resign  func(ctx context.Context, holder job.ID) error
 	metrics *app.Metrics
@@ -49,11 +50,11 @@ func (l *leader) run(ctx context.Context) {
 	loops.Wait()
 }
 
-// lead elects a leader every leaderInterval until ctx ends, and then resigns. For this process, the lease starts before the request is
-// sent. So this process stops before another one leads.
+// lead elects a leader every leaderInterval until ctx ends, and then resigns. This process measures its lease from before the request. So
+// it stops leading before another process can take over.
 //
-// While a vital task is blocked, the process requests a lease of 0: any other may take over. It continues its work until an unblocked
-// process takes over. A blocked process takes over only after leaderLease without a leader. A blocked leader still runs the tasks that
+// While a vital task is blocked, the process requests a lease of 0, so any unblocked process may take over. Until then, the blocked process
+// continues its work. A blocked process takes over only after leaderLease without a leader. A blocked leader still runs the tasks that
 // work.
 func (l *leader) lead(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -134,7 +135,7 @@ func (l *leader) setLeading(leads bool, asked time.Time) {
 	}
 }
 
-// A zero `until` ends the leadership. The caller of leadUntil holds the lock.
+// leadUntil begins or extends the leadership. A zero `until` ends it. The caller holds l.mu.
 func (l *leader) leadUntil(until time.Time) {
 	leads, led := !until.IsZero(), !l.until.IsZero()
 	l.until = until

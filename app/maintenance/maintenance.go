@@ -26,7 +26,8 @@ type Queue interface {
 	Ensure(ctx context.Context, tasks []job.Task) (made int, err error)
 	// Mend repairs the queue's keys, such as a key of the wrong type.
 	Mend(ctx context.Context) error
-	// AppendOutcomes appends entries to a stream in order. It returns the id of the entry before them, or "", and the id of the last one.
+	// AppendOutcomes appends entries to a stream in order. `before` is the id of the entry before the first new entry, or "". `last` is the id
+	// of the last new entry.
 	AppendOutcomes(ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry) (before, last string, err error)
 	// LastOutcome returns the id of the stream's last entry, or "".
 	LastOutcome(ctx context.Context, stream string) (last string, err error)
@@ -73,7 +74,7 @@ type Deps struct {
 	PublicURL        string // base URL of the problem types in the stream
 
 	Bulk, Erasures, Schedules Round
-	SchedulesDue              func() <-chan struct{} // a value starts a round of Schedules at once
+	SchedulesDue              func() <-chan struct{} // a value in the returned channel starts a round of Schedules
 
 	Metrics *app.Metrics
 	Tracer  trace.Tracer // nil: rescues are not traced

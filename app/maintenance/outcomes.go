@@ -22,7 +22,7 @@ const (
 )
 
 // publisher appends the document of each ended attempt to a Redis stream, at least once (API contract, section 8). It marks an outcome as
-// published after the append succeeded. It deletes an outcome from Postgres a minute later, if the stream lost nothing.
+// published after the append succeeded. A minute later, it deletes the outcome from Postgres, unless the stream has lost entries.
 //
 // The publisher compares the stream's last entry with its own last entry. If they differ, it appends all stored outcomes again. They
 // differ if Redis lost data, or another process was the leader meanwhile.
@@ -92,7 +92,7 @@ func (p *publisher) repair(ctx context.Context, last string) error {
 	return nil
 }
 
-// remove deletes outcomes that were published at least publishedKept before `asked`. At `asked`, the stream still contained them.
+// remove deletes outcomes that were published at least publishedKept before `asked`. At `asked`, the stream was still complete.
 func (p *publisher) remove(ctx context.Context, asked time.Time) error {
 	if asked.Sub(p.removed) < removalInterval {
 		return nil

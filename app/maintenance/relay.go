@@ -20,8 +20,8 @@ const (
 
 // relay enqueues jobs with lost tasks again. Postgres knows which jobs wait; Redis may lose any of their tasks.
 //
-// Each round checks the oldest due, unclaimed jobs. Later jobs are checked when they become the oldest, in time for their turn. If a task
-// is missing, Redis may have lost all tasks, so the next batch is checked at once.
+// Each round checks the oldest due, unclaimed jobs. Later jobs are checked when they become the oldest. If a task is missing, Redis may
+// have lost all tasks, so the next batch is checked at once.
 //
 // Sometimes no worker can run the oldest jobs. So every furtherEvery rounds, the relay also checks a batch of later jobs.
 type relay struct {

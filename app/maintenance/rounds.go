@@ -19,7 +19,7 @@ const (
 	historyInterval = 10 * time.Second
 
 	throttleInterval     = 250 * time.Millisecond
-	throttleIntervalIdle = 5 * time.Second // used without a limit; jobs may still wait because of an earlier limit
+	throttleIntervalIdle = 5 * time.Second // without a limit per client; jobs may still wait because of an earlier limit
 	throttleBatch        = 1000
 )
 

@@ -13,11 +13,11 @@ import (
 
 const (
 	schedulerBatch = 2000 // jobs per statement; 2000 take 0.1 s
-	// schedulerLanes is how many statements run in parallel if one does not queue all due jobs. More would take connections and cores from
-	// submissions.
+	// If the first statement does not queue all due jobs, schedulerLanes statements run in parallel. More statements would take connections
+	// and cores from submissions.
 	schedulerLanes = 2
-	// A lane queues up to schedulerUnpublished batches before their events are published. Publishing earlier would delay jobs that are
-	// also due. Publishing later would use more memory.
+	// A lane queues up to schedulerUnpublished batches before their events are published. With fewer batches, publishing would delay the other
+	// due jobs. With more batches, the events would use more memory.
 	schedulerUnpublished = 25
 )
 

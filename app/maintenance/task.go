@@ -24,7 +24,7 @@ type task struct {
 
 	mu      sync.Mutex
 	sign    time.Time // last sign of progress in the current round; zero between rounds
-	failing time.Time // last sign of progress in the first of the rounds that failed in a row; zero after a success
+	failing time.Time // last sign of progress in the first round that failed since a success; zero after a success
 	blocked bool
 }
 
@@ -53,7 +53,7 @@ func (t *task) ended(err error) {
 	t.sign = time.Time{}
 }
 
-// tries reports whether the task runs without leadership, to test whether it works again.
+// tries reports whether the task also runs without the leadership. A vital task does so after a failure, to find out when it works again.
 func (t *task) tries() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 const (
 	jobLate      = time.Minute // a job that waits longer after its due time is late
 	deliveryLate = 5 * time.Minute
-	failedShare  = 0.2 // if a larger share of the ended jobs failed, this is reported
+	failedShare  = 0.2 // attention reports failures if more than this share of the ended jobs failed
 	fewestEnded  = 5   // with fewer ended jobs, attention does not report failures
 )
 

@@ -82,7 +82,7 @@ func TestWhatAsksForAttention(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change           func(s *signs)
-		code, href, text string // text is a part of the shown text; if code is empty, nothing needs attention
+		code, href, text string
 	}{
 		"healthy service":              {func(*signs) {}, "", "", ""},
 		"no leader":                    {func(s *signs) { s.LeaderGone = true }, "no_leader", "#/system", ""},

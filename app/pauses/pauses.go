@@ -46,10 +46,11 @@ func (s *Service) logPause(ctx context.Context, message, action string, p job.Pa
 		"mode", string(p.Mode), "operator", p.Operator, "reason", p.Reason)
 }
 
-// A process learns of a change after watchInterval at most.
+// watchInterval is the time between two reads of the pauses.
 const watchInterval = 500 * time.Millisecond
 
-// Watch reads the pauses periodically. While Postgres is down, it keeps the last pauses. No work can start then.
+// Watch reads the pauses periodically. While Postgres is down, it keeps the last pauses. They do no harm, because no work can start without
+// Postgres.
 type Watch struct {
 	store *repo.Store
 

@@ -19,7 +19,7 @@ import (
 )
 
 // Rescuer releases jobs that their worker no longer runs. ASSIGNED jobs are queued again, and RUNNING jobs fail (API contract, section 14).
-// It does not know which jobs have a callback, so it asks for the deliveries of every job. Rescues are rare, so this is cheap.
+// It does not know which jobs have a callback, so it calls Queue.Deliver for every job. Rescues are rare, so this is cheap.
 type Rescuer struct {
 	Store     *repo.Store
 	Queue     app.Queue
@@ -31,7 +31,7 @@ type Rescuer struct {
 	OfDead    bool // true if the workers' leases have expired; false if a live worker returns jobs
 }
 
-// rescueConcurrency is how many failures are stored at the same time, so that one statement can store many.
+// rescueConcurrency is how many failures are stored at the same time. One statement can store several of them.
 const rescueConcurrency = 64
 
 // GiveBack releases as many jobs as it can, logs the others, and returns the first error.

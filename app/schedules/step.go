@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// Limits of one step of a schedule, so that other schedules are not delayed.
+	// Limits of one step of a schedule. They keep a schedule from delaying the others.
 	runsAtOnce  = 100
 	bytesOfStep = 1 << 20
 	// ordinaryBytes is the assumed size of a job without params.
@@ -75,7 +75,7 @@ func (w *stepper) do() {
 	if p.Pending != nil && !w.s.Busy {
 		w.runPending()
 	}
-	if p.Retrying { // after the next due time, a refused run counts as missed
+	if p.Retrying { // a refused run is retried until the next due time, and then counts as missed
 		if next := w.after(*p.DueAt); w.passed(next) {
 			p.Missed++
 			p.DueAt, p.Retrying = next, false
@@ -98,7 +98,7 @@ func (w *stepper) do() {
 
 func bytesOf(s *job.Schedule) int { return ordinaryBytes + len(s.Job.Params) }
 
-// catchUp returns the late due times that the catch-up policy still runs. It counts the other late due times as missed.
+// catchUp returns the late due times for which the catch-up policy still runs a job. It counts the other late due times as missed.
 func (w *stepper) catchUp() (chosen []time.Time) {
 	p := &w.step.ScheduleProgress
 	late := w.s.Now.Add(-job.ScheduleOnTime - w.s.Jitter - time.Nanosecond) // due times until this time are late

@@ -68,7 +68,8 @@ func (s *Service) deliveryFault(ctx context.Context, p *job.ClaimedDelivery) (te
 	return scope, e, err
 }
 
-// drop simulates the loss of an attempt. If this cannot be recorded, drop sends the delivery: the verdict must not blame the client.
+// drop simulates the loss of an attempt. If the loss cannot be recorded, drop sends the delivery. Otherwise the verdict could blame the
+// client for the loss.
 func (d *Deliveries) drop(ctx context.Context, scope testbed.Scope, p job.ClaimedDelivery, again time.Duration) job.Sent {
 	began := time.Now()
 	if !d.record(ctx, scope, p, fault.Effect{Drop: true, Delay: fault.Duration(again)}, began, job.Sent{}) {

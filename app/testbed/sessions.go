@@ -41,8 +41,8 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 	return began, err
 }
 
-// Enter returns the open session with the label of a request. If no session has this label, but one without a label is open, Enter starts
-// a session. Otherwise the label has no effect. `request` is the id of the request, or "" if it creates no jobs.
+// Enter returns the open session with the label of a request. If no session has this label, but one without a label is open, Enter starts a
+// session with the label. If no session is open, the label has no effect. `request` is the id of the request, or "" if it creates no jobs.
 func (s *Service) Enter(ctx context.Context, client job.ID, label, request string) (testbed.Scope, error) {
 	scope := testbed.Scope{Client: client}
 	session, unlabelled, err := s.Store.EnterSession(ctx, client, label, request)
@@ -109,8 +109,8 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdi
 	return v, nil
 }
 
-// Record records a request in its session, if that is open. Without a session in scope, Record returns a storage error only if the client
-// had an open session before. Most clients have no session, so their requests must not fail.
+// Record stores a request in its session, if the session is open. If `scope` names no session, Record returns a storage error only if the
+// client had an open session before. Other clients have no session, so their requests must not fail.
 func (s *Service) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exchange) error {
 	recorded, err := s.Store.Record(ctx, scope, x)
 	client := scope.Client

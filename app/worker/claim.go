@@ -11,9 +11,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Handle executes the job of a task if the job is waiting and due. After the job has started, Handle returns job.TaskFailed for a failed
-// attempt. It returns nil for a success, and if the job was canceled or lost. It returns job.ErrTaskStale if there was nothing to do. It
-// returns job.TaskEarly if the job is not due, or this worker refuses the kind. After another error, the queue offers the task again.
+// Handle executes the job of a task if the job is waiting and due. It returns nil if the attempt succeeded, or the job was canceled or
+// lost. It returns job.TaskFailed if the attempt failed, and job.ErrTaskStale if there was nothing to do. It returns job.TaskEarly if the
+// job is not due, or this worker refuses the kind. After any other error, the queue offers the task again.
 //
 // ctx limits the wait for a slot and a lease. Its end does not stop the job.
 func (w *Worker) Handle(ctx context.Context, t job.Task) error {
@@ -39,7 +39,8 @@ func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 	return w.execute(context.WithoutCancel(ctx), worker, claim)
 }
 
-// claimTries limits the claims for a task. A worker repeats a claim after a short wait, or after an error such as a lost lease.
+// claimTries limits the claims for a task. A worker repeats a claim after a short wait, or after an error such as a lost lease. Claims that
+// fail because storage is down do not count.
 const claimTries = 3
 
 // After a storage error, this worker may own the job without knowing it. So the worker repeats the claim under the same lease, and gets
@@ -47,7 +48,7 @@ const claimTries = 3
 func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *job.Claim, err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanAssign)
 	defer func() { endAssign(span, t, worker, claim, err) }()
-	own := context.WithoutCancel(ctx) // not canceled: a claim that is stored anyway would have no worker
+	own := context.WithoutCancel(ctx) // not canceled: storage could keep a canceled claim, and the job would have no worker
 	var failed error
 	for tries := 0; tries < claimTries; {
 		if worker, err = w.identity(ctx); err != nil {

@@ -44,7 +44,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error
 	case ok && w.finish(claimed, c, &finish) == nil:
 		return taskEnd(finish)
 	}
-	// Another process ends the attempt. This worker published the attempt's progress, so it must also publish the attempt's end.
+	// Another process stores the end of the attempt. This worker must still announce that the progress it published is outdated.
 	w.Queue.Publish(job.Notification{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Ended: true})
 	return nil
 }
@@ -63,7 +63,7 @@ func (w *Worker) reportAssigned(ctx context.Context, worker job.ID, c *job.Claim
 func (w *Worker) start(ctx context.Context, c *job.Claim) bool {
 	var at time.Time
 	err := w.write(ctx, c, "start", nil, func() (err error) {
-		at, err = w.Store.Start(context.WithoutCancel(ctx), c.ClaimID) // not canceled: the commit may succeed without a response
+		at, err = w.Store.Start(context.WithoutCancel(ctx), c.ClaimID) // not canceled: a canceled Start could still be committed
 		return err
 	})
 	if err != nil {
@@ -172,7 +172,7 @@ func (w *Worker) emit(ctx context.Context, c *job.Claim, before int, e job.Emiss
 	return err
 }
 
-// reporter publishes the progress of an attempt. It drops progress that decreases, or that comes after the end.
+// reporter publishes the progress of an attempt. It drops progress that decreases, or that comes after the attempt's end.
 func (w *Worker) reporter(ctx context.Context, c *job.Claim) (report func(job.Progress), end func()) {
 	var mu sync.Mutex
 	over, reached := false, 0

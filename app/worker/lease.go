@@ -36,7 +36,7 @@ func (w *Worker) Run(ctx context.Context) {
 
 func (w *Worker) pause() time.Duration { return w.cfg.Heartbeat / 5 }
 
-// remaining returns how long a lease is safe to use. The time starts before the request was sent, and is a tenth shorter than the lease in
+// remaining returns how long a lease is safe to use. It counts from before the request was sent, and is a tenth shorter than the lease in
 // storage. So the work stops before the lease expires in storage.
 func (w *Worker) remaining(asked time.Time) time.Duration {
 	return time.Until(asked.Add(w.cfg.Lease - w.cfg.Lease/10))
@@ -124,8 +124,8 @@ func (w *Worker) lose(id job.ID, err error) {
 }
 
 // reconcile compares the jobs that storage assigns to this worker with the jobs that it runs. It stops running jobs that storage does not
-// list. It does not interrupt a write of an outcome, which may have removed the job from the list. If two heartbeats list a job that does
-// not run here, the response to its claim was lost. Each heartbeat releases such jobs.
+// list. It does not interrupt the write of an outcome: a job with a stored outcome is not listed any more. If two heartbeats in a row list
+// a job that does not run here, the response to its claim was lost. reconcile then releases the job.
 func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.ClaimID, asked time.Time) {
 	unknown := make(map[job.ClaimID]bool, len(held))
 	for _, claim := range held {

@@ -15,8 +15,8 @@ const (
 	probeInterval = time.Second
 )
 
-// refuses reports whether this machine currently cannot run jobs of a kind. Without the refusal, a worker that fails such jobs at once
-// would always be free, and get most of them.
+// refuses reports whether this machine currently cannot run jobs of a kind. Such jobs fail quickly. Without the refusal, this worker would
+// soon be free for the next ones, and get most of them.
 func (w *Worker) refuses(k job.Kind) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -18,7 +18,7 @@ type timeline struct {
 	reached time.Time
 }
 
-// limitGrace is how long work that does not wait for the clock may exceed the execution limit.
+// limitGrace is extra time after the execution limit, for work that does not wait for the clock.
 const limitGrace = 5 * time.Second
 
 // limited applies the execution limit to a started attempt. In a test bed it also returns a timeline. Even if the clock jumps past the
@@ -74,7 +74,7 @@ func (t *timeline) latest() *time.Time {
 	return &at
 }
 
-// ended returns the planned end of the work. It returns nil if the work ends at the current time, for example after a cancel.
+// ended returns the planned end of the work. It returns nil if the end was not planned, for example after a cancel.
 func (t *timeline) ended(err error) *time.Time {
 	var planned interface{ FailureReason() job.Reason }
 	if err == nil || errors.As(err, &planned) || errors.Is(err, errTimeLimit) {

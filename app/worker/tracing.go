@@ -28,7 +28,8 @@ func endAssign(span trace.Span, t job.Task, worker job.ID, c *job.Claim, err err
 	app.EndSpan(span, t.JobID, job.Assigned, nil)
 }
 
-// A failed job marks the span as an error only if the work crashed. A canceled job never does. Any other stop does, such as a lost lease.
+// The span of a failed job is an error only if the work crashed. A canceled job is no error. A job that stopped for another reason, such as
+// a lost lease, is an error.
 func endRun(span trace.Span, f job.Finish, stopped error) {
 	if !span.IsRecording() {
 		return

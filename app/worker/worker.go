@@ -137,8 +137,9 @@ func (w *Worker) signalChange() {
 	w.changed = make(chan struct{})
 }
 
-// enter records an attempt in `busy` before it is claimed, so that Drain also waits for the claim. It returns false for a repeated task.
-// Without this check, storage would confirm the claim again, and the attempt would run twice.
+// enter records an attempt in `busy`. It is called before the claim, so that Drain also waits for the claim. It returns false if the
+// attempt is busy already, because its task is repeated. Without this check, storage would confirm the claim again, and the attempt would
+// run twice.
 func (w *Worker) enter(a attempt) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -169,8 +170,8 @@ func (w *Worker) Canceled(id job.ID) {
 	}
 }
 
-// hold registers a claimed job. It returns false if the lease has ended, because another process then takes the job back. After Drain's
-// grace period it stops the job immediately.
+// hold registers a claimed job. It returns false if the lease has ended: another process then takes the job back. After Drain's grace
+// period it stops the job immediately.
 func (w *Worker) hold(worker job.ID, claim job.ClaimID, lose, stop context.CancelCauseFunc) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
