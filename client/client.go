@@ -26,8 +26,8 @@ import (
 	"time"
 )
 
-// Config describes how to reach a ForgeRun service. Only URL is required. Printing a Config hides Key. An unexported struct field must not
-// hold a Config, because fmt would print its Key. Keep the Client that New returns instead.
+// Config describes how to reach a ForgeRun service. Only URL is required. Printing a Config hides Key. Do not store a Config in an
+// unexported struct field, because fmt would print the Key. Store the Client that New returns instead.
 type Config struct {
 	URL string // base address, with or without /v1
 	Key string // API key; "" for public calls
@@ -181,7 +181,7 @@ func (c *Client) Ready(ctx context.Context) (*Readiness, error) {
 	return readiness, err
 }
 
-// A type with a key or secret hides it when fmt or log/slog prints the value. JSON includes the secret.
+// Types with a key or secret hide it when fmt or log/slog prints a value. JSON includes the secret.
 
 // String returns the service's address.
 func (c *Client) String() string { return "client of " + c.base }
@@ -210,8 +210,8 @@ func withoutUser(address string) string {
 	return u.String()
 }
 
-// CreateClient creates an account for an API client in the service, and returns its id. A retry has the same idempotency key, so a lost
-// response does not create a second client.
+// CreateClient creates a client in the service, and returns its id. A retry has the same idempotency key, so a lost response does not
+// create a second client.
 func (c *Client) CreateClient(ctx context.Context, options ...Option) (clientID string, err error) {
 	created, err := fetch[CreatedClient](ctx, c, post(options, "clients").keyed())
 	if err != nil {
@@ -229,8 +229,8 @@ func (k Key) Format(f fmt.State, _ rune) { format(f, k) }
 // LogValue returns String.
 func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
 
-// CreateKey creates the first key of a client or, with rotate, a new key. If a key exists and rotate is false, CreateKey returns that key
-// without its secret. The request is not retried, because only one response has the secret.
+// CreateKey creates the first key of a client. If a key exists, `rotate` decides: true creates a new key, and false returns the existing
+// key without its secret. The request is not retried, because only one response has the secret.
 func (c *Client) CreateKey(ctx context.Context, clientID string, rotate bool, options ...Option) (*Key, error) {
 	return fetch[Key](ctx, c, post(options, "clients", clientID, "keys").with(KeyRequest{Rotate: rotate}).once())
 }

@@ -152,7 +152,7 @@ func TestKeysAndSecretsAreNotShown(t *testing.T) {
 	s := serveWith(t, client.Config{Logger: logger}, reply{cut: true}, problem(503, "X"), anything)
 	require.NoError(t, second(s.c.Submit(t.Context(), client.JobRequest{})))
 	require.NotEmpty(t, log.String())
-	// Use a new client: connections that are still open would change the old one while it is printed.
+	// Use a client without open connections: printing connections in use would be a data race.
 	s = serveWith(t, client.Config{Logger: logger}, anything)
 	type program struct {
 		c client.Client

@@ -13,7 +13,7 @@ var ErrNotModified = errors.New("client: not modified")
 
 // Problem is the problem document (RFC 9457) of a refused request. A failed job has an Outcome, not a Problem.
 type Problem struct {
-	ProblemDocument // Status is the HTTP status, even if the document has another.
+	ProblemDocument // Status is the HTTP status; a different status in the document is ignored.
 
 	Method, URL string        // the URL has no query
 	RetryAfter  time.Duration // time to wait before another request; 0: not given

@@ -122,7 +122,7 @@ func jobOf(o *Outcome) *Job {
 	return j
 }
 
-// BatchItem is an item of a batch: accepted, with JobID and State, or refused, with Failure and its Violations.
+// BatchItem is an item of a batch. An accepted item has JobID and State. A refused item has Failure with Violations.
 type BatchItem struct {
 	ItemID  string   `json:"item_id"`
 	JobID   string   `json:"job_id"`

@@ -37,8 +37,8 @@ func (c *Client) roundTrip(ctx context.Context, r *request) (*http.Response, err
 	}
 }
 
-// redirected returns the address for another request, or "" if the request must not be sent again. It never returns another origin,
-// because the request has the API key.
+// redirected returns the address to send the request to again, or "" if it must not be sent again. It never returns another origin, because
+// the request has the API key.
 func redirected(sent *http.Request, response *http.Response) string {
 	switch response.StatusCode {
 	case http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
@@ -72,7 +72,7 @@ func (c *Client) request(ctx context.Context, r *request, target string) (*http.
 		sent.Header.Set("Content-Type", "application/json")
 	}
 	maps.Copy(sent.Header, r.header)
-	sent.Header.Set("Accept-Encoding", "identity") // no compression: the digests are of the result as it is stored
+	sent.Header.Set("Accept-Encoding", "identity") // no compression, because the digests are of the uncompressed result
 	sent.Header.Set("User-Agent", c.userAgent)
 	if c.session != "" {
 		sent.Header.Set("ForgeRun-Session", c.session)

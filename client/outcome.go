@@ -87,8 +87,8 @@ func (o *Outcome) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// MarshalJSON encodes the known members and the Extensions. It omits zero values: an absent member means the same. ReceivedAt and Warnings
-// are not part of the document.
+// MarshalJSON encodes the known members and the Extensions. It omits zero values, because an absent member means the same as a zero value.
+// ReceivedAt and Warnings are not part of the document.
 func (o Outcome) MarshalJSON() ([]byte, error) {
 	document := map[string]any{}
 	for name, value := range o.Extensions {
@@ -105,7 +105,7 @@ func (o Outcome) MarshalJSON() ([]byte, error) {
 	return json.Marshal(document)
 }
 
-// Terminal reports whether the job has ended. An absent or unknown jobStatus means no.
+// Terminal reports whether the job has ended. It returns false if jobStatus is absent or unknown.
 func (o *Outcome) Terminal() bool { return TerminalStatus(o.JobStatus) }
 
 // Retryable reports whether the same work may be submitted again. It is true if the document says so, and the job is neither running nor
@@ -117,7 +117,7 @@ func (o *Outcome) Retryable() bool {
 // RetryDelay returns the time to wait before the next submission of the work. `try` is the number of submissions so far. `ok` is false if
 // the work must not be submitted again, or if the server asks for a wait of more than an hour.
 //
-// retryAfter counts from completedAt. If that is absent, it counts from the receipt. The wait is at least a second, grows with each
+// retryAfter counts from completedAt, or from ReceivedAt if completedAt is absent. The wait is at least a second, grows with each
 // submission, and has jitter (async-problem-details, sections 3.7 and 9.4).
 func (o *Outcome) RetryDelay(now time.Time, try int) (wait time.Duration, ok bool) {
 	return o.retryDelay(now, try, rand.Float64())

@@ -32,7 +32,7 @@ type stream struct {
 	connected bool
 	failures  int  // consecutive connections that lasted less than `lasting`
 	ending    bool // the latest message may be the final one of the job
-	immediate bool // one reconnect was immediate; no other one is, until a connection has lasted `lasting`
+	immediate bool // a reconnect was immediate; the next ones wait until a connection has lasted `lasting`
 }
 
 var (

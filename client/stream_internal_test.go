@@ -125,7 +125,6 @@ func (h *heldConnections) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body, Request: r}, nil
 }
 
-// A silent connection is closed, and the stream resumes. Heartbeats keep a connection open.
 func TestAStalledStreamIsResumed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

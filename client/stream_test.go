@@ -48,7 +48,6 @@ func TestStreamOfAJob(t *testing.T) {
 	require.Len(t, s.requests(), 2)
 }
 
-// The stream resumes after the last complete frame.
 func TestStreamIsResumedExactly(t *testing.T) {
 	t.Parallel()
 	frames := []string{event("1", "job-created"), event("2", "job-running"), event("3", "job-succeeded")}

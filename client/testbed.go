@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// WithSession returns a client that sends this session label to the test bed. It uses the same connections. Use a label per test. The
-// service refuses labels that are longer than 200 characters or not ASCII.
+// WithSession returns a client that sends this session label to the test bed. Both clients use the same connections. Use a different label
+// for each test. The service refuses labels that are longer than 200 characters or not ASCII.
 func (c *Client) WithSession(label string) *Client {
 	other := *c
 	if other.session = label; !fieldValue(label) {

@@ -25,7 +25,7 @@ var ErrSignature = errors.New("client: the message signature is invalid or too o
 // A Verifier checks webhook deliveries and callbacks as described in docs/reference/webhooks.md. Set Secret, Keys, or both: Verify checks
 // each one that is set. A Verifier is safe for concurrent use.
 type Verifier struct {
-	// Secret of the webhook: whsec_... Callbacks have no secret. An unexported field must not hold a Verifier: fmt would print the secret.
+	// Secret of the webhook: whsec_... Callbacks have no secret. Do not store a Verifier in an unexported field: fmt would print the secret.
 	Secret string
 	// Keys returns the public key with this id. Set it to Client.Directory().Key.
 	Keys func(keyID string) (ed25519.PublicKey, error)
@@ -44,7 +44,7 @@ func (v Verifier) Format(f fmt.State, _ rune) { format(f, v) }
 func (v Verifier) LogValue() slog.Value { return slog.StringValue(v.String()) }
 
 const (
-	maxAge     = 5 * time.Minute // of a message, by its webhook-timestamp
+	maxAge     = 5 * time.Minute // maximum age of a message, by its webhook-timestamp
 	clockSkew  = time.Minute     // allowed clock difference for a signature's created and expires times
 	maxEntries = 16              // maximum number of signatures to try
 )

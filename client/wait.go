@@ -45,7 +45,7 @@ func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read
 	if s.err != nil {
 		return nil, s.err
 	}
-	var etag string // stays "" with PreferWait, because a tag would end the service's wait at each change of the progress
+	var etag string // "" with PreferWait: with a tag, the service would respond at each change of the progress
 	var advised time.Duration
 	for polls, failures := 1, 0; ; polls++ {
 		sent := c.now()
@@ -181,7 +181,7 @@ func (c *Client) retry(ctx context.Context, r *request, do func(try int) error, 
 			continue
 		}
 		if ended := c.sleep(ctx, wait); ended != nil {
-			return fmt.Errorf("%w (the request was not sent again: %w)", err, ended) // err is the reason for the wait
+			return fmt.Errorf("%w (the request was not sent again: %w)", err, ended)
 		}
 	}
 }
@@ -200,12 +200,12 @@ func (c *Client) again(ctx context.Context, r *request, err error, try int) (tim
 		wait = asked + time.Duration(c.rand()*float64(firstWait))
 	}
 	if deadline, ok := ctx.Deadline(); ok && c.now().Add(wait).After(deadline) {
-		return 0, false // return err now: a deadline error would say less
+		return 0, false // the context would end during the wait, and its error would say less than this one
 	}
 	return wait, true
 }
 
-// mayPass is like transient, but passing is also true for status 500. Wait and Stream continue after a 500.
+// mayPass is like transient, but `passing` is also true for status 500: Wait and Stream continue after a 500.
 func mayPass(err error) (status int, asked time.Duration, passing bool) {
 	status, asked, passing = transient(err)
 	_, isProblem := errors.AsType[*Problem](err)

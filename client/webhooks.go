@@ -57,7 +57,7 @@ type WebhookMessage struct {
 }
 
 // ParseDelivery parses a delivery's CloudEvent in binary or structured mode, without verifying it. Use it only for messages that are
-// already verified. Receivers use Verifier.Verify.
+// already verified. To receive deliveries, use Verifier.Verify instead.
 func ParseDelivery(header http.Header, body []byte) (*WebhookMessage, error) {
 	m := &WebhookMessage{WebhookID: header.Get("Webhook-Id"), ContentType: header.Get("Content-Type"), Data: body, ReceivedAt: time.Now()}
 	attribute := func(name string) string { return header.Get("Ce-" + name) }
@@ -130,7 +130,7 @@ const (
 )
 
 // Directory caches the service's published keys for five minutes. If a key is unknown, it reads the keys again, at most once a minute. It
-// is safe for concurrent use. Set Verifier.Keys to its Key method.
+// is safe for concurrent use. Set Verifier.Keys to the Key method of a Directory.
 type Directory struct {
 	c      *Client
 	mu     sync.Mutex // not held during a request
