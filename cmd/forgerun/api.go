@@ -30,7 +30,7 @@ type api struct {
 	failed  chan error
 }
 
-// The api processes share the rate limit. At its start, an api counts them for at most countingWait.
+// All api processes share the rate limit. When an api process starts, it waits at most countingWait to learn their number.
 const countingWait = time.Second
 
 func (p *process) startAPI(ctx context.Context) (*api, error) {
@@ -81,7 +81,7 @@ func (c Config) jobs(clock app.Clock) jobs.Config {
 	}
 }
 
-// A client may use the same fraction of MaxQueueSize as of MaxActiveJobs.
+// clientMaxQueued limits the queued jobs of a client: to the same fraction of MaxQueueSize as ClientMaxActive is of MaxActiveJobs.
 func (c Config) clientMaxQueued() int {
 	return max(1, int(float64(c.MaxQueueSize)*float64(c.ClientMaxActive)/float64(c.MaxActiveJobs)))
 }

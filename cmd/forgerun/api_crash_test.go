@@ -15,8 +15,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// An accepted job runs even if the api could not enqueue its task. This test pauses Redis before the API starts, so that the API cannot
-// enqueue the task.
+// This test pauses Redis before the API starts, so that the API cannot enqueue the task.
 func TestAPIKilledAfterCommitBeforeEnqueue(t *testing.T) { killAfterCommit(t, false) }
 
 func TestAPIKilledAfterEnqueue(t *testing.T) { killAfterCommit(t, true) }
@@ -42,7 +41,6 @@ func killAfterCommit(t *testing.T, enqueued bool) {
 	s.checkInvariants()
 }
 
-// The api dies during the INSERT of a job, so the client gets no response. The client repeats the request with the same key.
 func TestAPIKilledBeforeCommit(t *testing.T) {
 	bodies := make([]string, 5)
 	for i := range bodies {
@@ -128,7 +126,6 @@ func behindProxy(t *testing.T) (*stack, *lossyProxy, env) {
 // in the statement's arguments.
 const workerSteps = `INSERT INTO results`
 
-// If the response to a worker's statement is lost, the worker repeats the statement. The job changes its state only once.
 func TestWorkerRepeatsStepAfterLostResponse(t *testing.T) {
 	s, proxy, through := behindProxy(t)
 	api := s.startLeader()
@@ -177,7 +174,6 @@ func (u *user) keyed(api *proc, key, path, body string) answer {
 	return a
 }
 
-// The api dies before it commits a retry. When the client repeats the request, the job is retried.
 func TestRetryIsRepeatedAfterCrashBeforeCommit(t *testing.T) {
 	s, api, u := newWorking(t)
 	id := u.submitAndAwait(api, "FAILED", execute("RETRY_LIMIT_REACHED"))

@@ -38,7 +38,7 @@ func (s *stack) completions(id string) int {
 	return s.count(`SELECT count(*) FROM client_events WHERE batch_id = $1 AND event_name = 'batch.completed'`, id)
 }
 
-// The worker that ended the last job of a batch dies before it completes the batch. The batch is completed anyway.
+// The worker that ended the last job of a batch dies before it completes the batch.
 func TestLostBatchCompletionIsRepaired(t *testing.T) {
 	s, api, u := newService(t)
 	worker := s.startWorker()

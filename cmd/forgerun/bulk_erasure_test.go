@@ -123,7 +123,7 @@ func TestErasureSurvivesKilledLeader(t *testing.T) {
 	require.Equal(t, a.text("erasure_id"), again.text("erasure_id"))
 	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE client_id = $1`, u.id))
 	s.await("SUCCEEDED", kept) // the worker runs one job at a time, so it has stopped the erased client's job
-	// If the leader died before it removed the client's tasks from Redis, they could stay there.
+	// Wait before the kill: tasks that a dead leader has not removed can stay in Redis.
 	eventually(t, "no task is left", func() bool { return len(s.tasks()) == 0 })
 	leader.kill()
 	s.endLead()

@@ -42,7 +42,6 @@ func TestEveryCommandRefusesUnknownArguments(t *testing.T) {
 	}
 }
 
-// The version is one line with commit and date.
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	_, line, _ := runWith(t, nil, "version")

@@ -79,7 +79,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"OTEL_RESOURCE_ATTRIBUTES":           {"nonsense", "a=b,c", "a=b,", ",="},
 		"OTEL_TRACES_SAMPLER_ARG":            {"-1", "2", "x"},
 	}
-	anything := []string{ // LoadConfig accepts every value of these
+	anything := []string{ // LoadConfig accepts every value of these variables
 		"FORGERUN_DATA_DIR", "FORGERUN_OUTCOME_STREAM", "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_SERVICE_NAME",
 	}
 	var cfg Config

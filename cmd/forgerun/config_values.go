@@ -34,7 +34,7 @@ func value[T any](field *T, allowed string, read func(string) (T, error)) func(s
 
 var errNotAllowed = errors.New("it is not allowed")
 
-// The error's text is `format`, with a Printf verb for low and one for high.
+// within refuses values outside low and high. The error's text is `format`, with a Printf verb for each of them.
 func within[T cmp.Ordered](field *T, low, high T, format string, read func(string) (T, error)) func(string) error {
 	return value(field, fmt.Sprintf(format, low, high), func(s string) (T, error) {
 		v, err := read(s)

@@ -133,7 +133,6 @@ func TestConsoleSearch(t *testing.T) {
 	})
 }
 
-// After a submission, the job's page shows the whole id.
 func TestConsoleSubmitsAndLists(t *testing.T) {
 	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "3"}) // RUNS_LONG takes minutes
 	s.await("SUCCEEDED", u.submit(api, execute("SUCCESS_FAST")))

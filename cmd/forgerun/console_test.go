@@ -242,8 +242,6 @@ func TestConsolePages(t *testing.T) {
 	})
 }
 
-// If a process is frozen, its page shows this long before requests time out. The message disappears when the process continues. If the
-// process has died, the page shows a banner.
 func TestConsoleOfADeadProcess(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": operatorsToken})
 	first, second := s.startLeader(), s.startAPI()

@@ -180,7 +180,6 @@ func runbookBlocks(t *testing.T, language string) (lines []string) {
 	return lines
 }
 
-// selectorsOf returns the metrics of a PromQL expression with their label matchers.
 func selectorsOf(expr string) (found []string) {
 	expr = comments.ReplaceAllString(expr, "")
 	expr = ranges.ReplaceAllString(grouping.ReplaceAllString(expr, ""), "")

@@ -146,7 +146,6 @@ func TestDevWithChaos(t *testing.T) {
 	}
 }
 
-// dev restarts stores that were killed. A job accepted before the kill succeeds.
 func TestDevRestartsKilledStores(t *testing.T) {
 	t.Parallel()
 	dir := tempDir(t)

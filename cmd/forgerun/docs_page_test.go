@@ -39,7 +39,6 @@ func (c *consoleTab) checkLog() {
 	require.NoError(c.t, err)
 }
 
-// evaluate returns the value of a JavaScript expression. It waits for a promise.
 func evaluate[T any](c *consoleTab, expression string) T {
 	c.t.Helper()
 	value, err := inPage(c.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
@@ -47,8 +46,8 @@ func evaluate[T any](c *consoleTab, expression string) T {
 	return value
 }
 
-// look is a window width and a colour scheme. Normally, tests check each page in one look. With -tags slow, they check four looks (phone
-// and desktop, light and dark), and run axe, an accessibility checker.
+// By default, tests check each page in one look. With -tags slow, they check four looks (phone and desktop, light and dark), and run axe,
+// an accessibility checker.
 type look struct {
 	width  int64
 	scheme string

@@ -73,7 +73,7 @@ func examine(ctx context.Context, role string, cfg Config, bad error, unknown []
 	return found
 }
 
-// If fewer client connections fit into the file limit, doctor warns.
+// doctor warns if the limit of open files allows fewer client connections.
 const fewConnections = 2_000
 
 // judgeFiles checks this process's limit of open files. A service started by the same shell or systemd unit has the same limit.
@@ -154,7 +154,8 @@ func judgeConsent(fs *doctor.Findings, cfg Config) {
 		doctor.OK("receivers are asked for consent, in the name of "+webhook.Origin(cfg.PublicURL)))
 }
 
-// judgeMasterKey checks whether the master key is missing or does not fit the database. state is nil if the database could not be read.
+// judgeMasterKey reports a missing master key, and one that cannot decrypt the signing keys in the database. `state` is nil if the database
+// could not be read.
 func judgeMasterKey(fs *doctor.Findings, role string, cfg Config, state *repo.State) {
 	if vault, err := webhook.NewVault(cfg.MasterKey); err == nil && role != "worker" && state != nil {
 		wrong := ""
