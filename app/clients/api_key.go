@@ -37,7 +37,7 @@ func parseAPIKey(key string) (id string, ok bool) {
 	return publicPart(key)
 }
 
-// publicPart returns the id of a key without checking secret and checksum.
+// publicPart returns the id in a key. It checks neither the secret nor the checksum.
 func publicPart(key string) (id string, ok bool) {
 	if len(key) < len(keyPrefix)+keyIDLength || !strings.HasPrefix(key, keyPrefix) {
 		return "", false

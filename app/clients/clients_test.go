@@ -110,7 +110,7 @@ func TestReplacedKeyStaysValidForOverlap(t *testing.T) {
 				stored := apptest.Must(k.store.Key(context.Background(), old.ID))(t)
 				require.Equal(t, key.ID, stored.ReplacedBy, "the first replacement")
 				k.pass(time.Microsecond)
-				k.ended(job.CodeTokenExpired, old) // the old key still ends at the time that the first replacement set
+				k.ended(job.CodeTokenExpired, old) // the second replacement does not change the old key's expiry
 				k.valid(key, lost)
 				k.pass(overlap)
 				k.ended(job.CodeTokenExpired, key)

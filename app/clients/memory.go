@@ -27,7 +27,8 @@ func (k *Service) WatchKeys(ctx context.Context) {
 	k.store.WatchKeys(ctx, k.memory.forget, k.memory.connected)
 }
 
-// WatchKey calls `changed` after each possible change of the key, until `stop` is called. `changed` must not block.
+// WatchKey calls `changed` after each change of the key, until `stop` is called. It also calls `changed` if it may have missed a change.
+// `changed` must not block.
 func (k *Service) WatchKey(id string, changed func()) (stop func()) {
 	m := &k.memory
 	m.mu.Lock()
@@ -68,7 +69,7 @@ func (m *memory) connected(up bool) {
 	}
 }
 
-// recall returns a cached key, and the generation to pass to remember.
+// recall returns a cached key. After a lookup, pass the generation to memory.remember.
 func (m *memory) recall(id string) (key job.APIKey, known bool, generation uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -171,7 +171,7 @@ func (a *admission) update(f func()) {
 	f()
 }
 
-// Call it with mu locked.
+// The caller holds a.mu.
 func (a *admission) endpoint(at job.EndpointKey) *endpointTasks {
 	e := a.endpoints[at]
 	if e != nil {

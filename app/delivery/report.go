@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// reportRecorded counts and logs an attempt. If the webhook was disabled, it also publishes that event.
+// reportRecorded counts and logs an attempt. If the attempt disabled the webhook, it also publishes that event.
 func (w *Worker) reportRecorded(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, recorded job.Recorded) {
 	w.metrics.Delivered(p, r)
 	w.logAttempt(ctx, p, r, recorded.Number)

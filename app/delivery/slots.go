@@ -32,7 +32,7 @@ func newSlots(n, limit int) *slots {
 	return &slots{all: fair.New[job.ID](n), limit: limit, receivers: map[receiver]*turns{}}
 }
 
-// acquire waits for a slot until giveUp is closed. It returns the function that releases the slot, or nil if it got none.
+// acquire waits for a slot until giveUp is closed. It returns the function that releases the slot, or nil if it got no slot.
 func (s *slots) acquire(at receiver, giveUp <-chan struct{}) (release func()) {
 	s.mu.Lock()
 	r := s.receivers[at]

@@ -22,7 +22,7 @@ const (
 	backlogMemory = 10
 	// BacklogFloor is how many submissions may always wait, even if storage is slow. It allows bursts, and large group commits.
 	BacklogFloor = 4096
-	// BatchBacklogFloor is the floor for batches. Few batches are stored at the same time.
+	// BatchBacklogFloor is the floor for batches. It is lower, because only few batches are stored at the same time.
 	BatchBacklogFloor = 64
 	refusalInterval   = time.Second
 )
@@ -44,7 +44,7 @@ type Backlog struct {
 	mu      sync.Mutex
 	waiting int
 	began   time.Time
-	served  [backlogMemory]int // accepted in the current and earlier intervals
+	served  [backlogMemory]int // submissions accepted in the current interval and the earlier ones
 	refused int
 	logged  time.Time
 }

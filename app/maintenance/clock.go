@@ -22,7 +22,7 @@ const (
 	strandedBatch     = 1000 // deliveries moved per statement
 )
 
-// stepWatch detects changes of a clock by comparing it with the monotonic clock.
+// stepWatch detects sudden changes of a clock. It compares the clock with the monotonic clock.
 type stepWatch struct {
 	known         bool
 	least, utmost time.Duration // bounds of the difference between the watched and the monotonic clock

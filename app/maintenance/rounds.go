@@ -36,8 +36,8 @@ func (m *Maintenance) rescue(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// completeBatches completes batches that stayed open after the process of their last job died. Each round continues after the last batch
-// that the previous round checked.
+// completeBatches completes batches that stayed open because a process died after it ended their last job. Each round continues after the
+// last batch that the previous round checked.
 func (m *Maintenance) completeBatches(ctx context.Context, leading func() bool) error {
 	ready, last, err := m.Store.ReadyBatches(ctx, m.completeAfter, completerLook)
 	if err != nil {
@@ -77,8 +77,8 @@ func (m *Maintenance) countBacklog(ctx context.Context, _ func() bool) error {
 	return err
 }
 
-// writeHistory writes the missing buckets of the history, latest first. A bucket that fails ends the round, to spare a slow Postgres. The
-// next round starts again with the latest missing bucket.
+// writeHistory writes the missing buckets of the history, latest first. If a bucket cannot be written, the round ends, to spare a slow
+// Postgres. The next round starts again with the latest missing bucket.
 func (m *Maintenance) writeHistory(ctx context.Context, leading func() bool) error {
 	missing, err := m.Store.MissingHistory(ctx)
 	if err != nil {

@@ -15,7 +15,7 @@ const (
 	bytesOfStep = 1 << 20
 	// ordinaryBytes is the assumed size of a job without params.
 	ordinaryBytes = 4 << 10
-	// While a run waits, the end of the previous run is checked every pendingInterval.
+	// pendingInterval is how often a waiting run checks whether the previous run has ended.
 	pendingInterval = time.Second
 	retryInterval   = time.Second
 	// maxMissed limits the counting of missed due times: there can be one per second for years.

@@ -18,7 +18,7 @@ const (
 	fixtureWait  = 8 * time.Second
 	fixtureDelay = 24 * time.Hour
 	fixtureSteps = 100
-	fixtureRuns  = 10 * time.Minute // duration of jobs that must be RUNNING; shortened to 9/10 of the execution limit if that is less
+	fixtureRuns  = 10 * time.Minute // duration of jobs that must be RUNNING, but at most 9/10 of the execution limit
 )
 
 // MakeFixtures creates jobs, and waits until workers have brought them into the wanted states. With the same idempotency key, the request

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Drain stops claiming and waits for the running jobs until ctx ends. Then it stops the remaining jobs. They fail with a retryable
-// failure. Claimed jobs that have not started return to the queue. If storing takes longer than a lease, Drain gives up, and the rescuer
-// releases the jobs later. Do not end Run before Drain returns: Run's heartbeats keep the lease.
+// Drain stops claiming and waits for the running jobs until ctx ends. Then it stops the remaining jobs, which fail with a retryable
+// failure. Claimed jobs that have not started return to the queue. If they take longer than a lease to end, Drain gives up, and the rescuer
+// releases them later. Do not end Run before Drain returns: Run's heartbeats keep the lease.
 func (w *Worker) Drain(ctx context.Context) {
 	w.refuse(ctx)
 	grace := ctx.Done()

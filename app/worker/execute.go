@@ -81,7 +81,7 @@ func about(c *job.Claim, action string) []any {
 		"job_id", c.JobID.String(), "attempt", c.Attempt}
 }
 
-// ok is false if the job did not start, was canceled, or lost its lease.
+// `ok` is false if the job did not start, was canceled, or lost its lease.
 func (w *Worker) work(ctx context.Context, c *job.Claim) (finish job.Finish, started, ok bool) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanRun)
 	app.Describe(span, &c.Job, c.Attempt)

@@ -22,8 +22,8 @@ func (w *Worker) failed(c *job.Claim, reason job.Reason) job.Finish {
 	return held.Fail(reason, w.cfg.Backoff, rand.Float64())
 }
 
-// finish stores the outcome. If storage rejects a success, finish stores a failure instead, and sets f to it (API contract, section 14).
-// Otherwise the job would stay RUNNING forever.
+// finish stores the outcome. If storage rejects a success, finish stores a failure instead, and changes f to this failure (API contract,
+// section 14). Otherwise the job would stay RUNNING forever.
 func (w *Worker) finish(ctx context.Context, c *job.Claim, f *job.Finish) (err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanReport)
 	app.Describe(span, &c.Job, c.Attempt)
