@@ -144,7 +144,7 @@ type Message struct {
 	ID   string // id to resume after; "" for job-progress events
 	Name string // such as job-running
 	Data json.RawMessage
-	// ReceivedAt is when the message arrived, not when the program took it.
+	// ReceivedAt is when the message arrived, even if the program reads it later.
 	ReceivedAt time.Time
 
 	client *Client // for warnings about inconsistent outcome documents; may be nil
