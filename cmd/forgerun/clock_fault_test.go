@@ -54,7 +54,7 @@ func (s *stack) requireNotEarly(ids []string) {
 	require.Zero(s.t, s.count(`SELECT count(*) FROM jobs WHERE job_id = ANY($1::uuid[]) AND started_at < run_at`, ids), "started too early")
 }
 
-// Postgres' clock is a minute ahead of the machine's, or behind it. No job starts too early or a minute late.
+// Postgres' clock is a minute ahead of the machine's clock, or a minute behind. No job starts too early or a minute late.
 func TestJobsStartInTimeWithWrongMachineClocks(t *testing.T) {
 	for name, seconds := range map[string]int{"Postgres is ahead": 60, "Postgres is behind": -60} {
 		t.Run(name, func(t *testing.T) {
