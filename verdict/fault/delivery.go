@@ -2,7 +2,7 @@ package fault
 
 import "time"
 
-// Delivery is the Match.Operation of rules for deliveries of events to the client.
+// Delivery is the value of Match.Operation in rules for webhook deliveries to the client.
 const Delivery = "delivery"
 
 // Limits of effects on deliveries.

@@ -17,7 +17,7 @@ const (
 	MaxRuleBytes = 4 << 10
 	MaxDelay     = time.Minute
 	MaxRetry     = 3600 // seconds in Retry-After
-	MaxEvents    = 1000 // events before a stream is disturbed
+	MaxEvents    = 1000 // maximum of Effect.RepeatAfter
 	MaxTimes     = 1000 // maximum of Match.Times
 	MaxFor       = 10 * time.Minute
 	MaxRefuse    = 10 * time.Second
@@ -35,7 +35,7 @@ type Match struct {
 	Operation   string   `json:"operation,omitempty"` // name of an operation in the API, or Delivery; empty: all requests of the client
 	Nth         int      `json:"nth,omitempty"`       // the nth request; with Times or For, also requests after it
 	Times       int      `json:"times,omitempty"`     // how many requests from the nth on are disturbed; default 1
-	For         Duration `json:"for,omitempty"`       // requests in this time after the first disturbed one are disturbed too
+	For         Duration `json:"for,omitempty"`       // how long after the first disturbed request further requests are disturbed
 	Every       int      `json:"every,omitempty"`     // each nth request
 	Probability float64  `json:"probability,omitempty"`
 	Same        bool     `json:"same,omitempty"`  // after the first disturbed request, only its repetitions match (see Subject)
@@ -45,7 +45,7 @@ type Match struct {
 
 // Effect is a fault. Blank lines separate groups of members. Members of different groups may be combined.
 type Effect struct {
-	// Response in place of the service's: an error document of the API, a proxy's error page, or a redirect.
+	// A response that replaces the response of the service: an error document of the API, a proxy's error page, or a redirect.
 	Status    int    `json:"status,omitempty"`
 	Code      string `json:"code,omitempty"`
 	HTML      bool   `json:"html,omitempty"`
@@ -60,7 +60,7 @@ type Effect struct {
 	Delay       Duration `json:"delay,omitempty"` // delay before the request is processed
 	Close       Close    `json:"close,omitempty"`
 	NextRequest Close    `json:"next_request,omitempty"` // what happens to the next request on this connection; values in NextCloses
-	Reset       bool     `json:"reset,omitempty"`        // with a member that ends the connection: use a TCP reset
+	Reset       bool     `json:"reset,omitempty"`        // end the connection with a TCP reset; another member must end the connection
 	Refuse      Duration `json:"refuse,omitempty"`       // time after the response in which new connections of all clients are refused
 	TLS         TLS      `json:"tls,omitempty"`          // closes this connection; the next connection of any client has this TLS fault
 	SlowBytes   int      `json:"slow_bytes,omitempty"`   // speed of the response in bytes per second
@@ -222,11 +222,11 @@ type View struct {
 // ViewOf returns the view of a stored rule.
 func ViewOf(c Counted) View { return View{c.ID, c.Match, c.Effect, c.Seed, c.Seen, c.Applied} }
 
-// Window reports whether the nth request begins a window of several requests.
+// Window reports whether the rule disturbs a series of requests that begins with request Nth.
 func (m *Match) Window() bool { return m.Times > 0 || m.For > 0 }
 
-// Applies reports whether the rule disturbs request number Seen. Seed, Position and Seen determine the result. Windows also depend on
-// Applied and Age.
+// Applies reports whether the rule disturbs request number Seen. The result depends on Seen, Seed and Position. For a window (see
+// Match.Window), it depends on Seen, Applied and Age.
 func (c *Counted) Applies() bool {
 	switch m := c.Match; {
 	case m.Window():
@@ -242,7 +242,7 @@ func (c *Counted) Applies() bool {
 	}
 }
 
-// Subject identifies a request for Match.Same by method, path and idempotency key. Without a key, the body counts.
+// Subject identifies a request for Match.Same by method, path and idempotency key. Without a key, the body replaces the key.
 func Subject(method, path string, key, body []byte) string {
 	h := fnv.New128a()
 	for _, part := range [][]byte{[]byte(method), []byte(path), key} {
@@ -254,12 +254,12 @@ func Subject(method, path string, key, body []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// draw returns a pseudo-random number in [0, 1). Equal arguments give the same number.
+// draw returns a pseudo-random number in [0, 1). Equal arguments lead to the same number.
 func draw(seed int64, position int, n int64) float64 {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%d/%d/%d", seed, position, n)
 	x := h.Sum64()
-	x ^= x >> 33 // with FNV alone, similar texts have similar upper bits
+	x ^= x >> 33 // mix the bits, because FNV hashes of similar texts have similar upper bits
 	x *= 0xff51afd7ed558ccd
 	x ^= x >> 33
 	x *= 0xc4ceb9fe1a85ec53

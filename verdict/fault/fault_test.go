@@ -64,8 +64,6 @@ var someAPI = API{Operations: map[Use][]string{
 	Submissions: {"order", "orders"}, Lookups: {"status"}, Outcomes: {"receipt"}, Streams: {"events"},
 }, Full: "full", Limited: "limited"}
 
-// Each profile has valid rules. They survive encoding to JSON and decoding. Whatever the seed is, each fault disturbs one of the first
-// requests of its operation.
 func TestProfilesAreRules(t *testing.T) {
 	t.Parallel()
 	for _, p := range Profiles {
@@ -101,7 +99,7 @@ func TestProfilesAreRules(t *testing.T) {
 			require.Equal(t, rules, p.Rules(someAPI, seed), "the same for the same seed")
 			orders[order] = true
 		}
-		if !slices.Contains([]Profile{MaintenanceWindow, SlowEverything, Failover, Credentials, Outage}, p) { // fixed order of faults
+		if !slices.Contains([]Profile{MaintenanceWindow, SlowEverything, Failover, Credentials, Outage}, p) { // profiles with a fixed order
 			require.Greater(t, len(orders), 1, p)
 		}
 	}

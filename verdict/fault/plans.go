@@ -27,8 +27,8 @@ func stuck(times int, e Effect) step { return step{e, Match{Times: times, Same: 
 
 func chain(operations []string, steps ...step) []Rule { return chainFrom(1, operations, steps...) }
 
-// From request number `later` of an operation on, a profile may refuse requests permanently. By then, a client with one job has seen the
-// job end.
+// From request number `later` on, a profile may refuse the requests of an operation permanently. By then, a client with one job has seen
+// the job end.
 const later = 7
 
 func chainFrom(nth int, operations []string, steps ...step) (rules []Rule) {
@@ -75,8 +75,8 @@ func random(operations []string, probability float64, e Effect) (rules []Rule) {
 }
 
 // oddRetryAfter sends refusals with odd forms of Retry-After. After an invalid Retry-After, requests are refused for one second, so an
-// immediate retry fails too. Between refusals, the job is shown as unfinished. So a client with one job reads it often enough to get all
-// forms.
+// immediate retry fails too. Between refusals, responses show the job as unfinished. So a client with one job reads the job often enough
+// to get all forms.
 func (p *plan) oddRetryAfter() []Rule {
 	refusal := func(status int, as RetryAfter, seconds int) Effect {
 		return Effect{Status: status, RetryAfterAs: as, RetryAfter: new(seconds)}

@@ -79,8 +79,8 @@ var plans = map[Profile]func(*plan) []Rule{
 	Outage: (*plan).outage,
 }
 
-// Rules returns the rules of a profile. Each fault disturbs one of the first requests of its operation; the seed decides which one. Some
-// profiles have more faults, at random or for a few seconds.
+// Rules returns the rules of a profile. Most faults disturb one of the first requests of an operation, and `seed` often decides which one.
+// Other faults occur at random, for a few seconds, or always.
 func (p Profile) Rules(api API, seed int64) []Rule {
 	draw, ok := plans[p]
 	if !ok {

@@ -22,8 +22,8 @@ const (
 // RetryAfters lists all forms.
 var RetryAfters = []RetryAfter{AsDate, AsPast, AsMissing, AsGarbage, AsFraction, AsNegative, AsTwoLines}
 
-// RetryAfterLines returns the values of Retry-After, one per header line. The result "set" is true if the fault sets this
-// header.
+// RetryAfterLines returns the values of Retry-After, one per header line. If `set` is true and there are no lines, the fault removes the
+// header. If `set` is false, the fault does not change the header.
 func (e *Effect) RetryAfterLines(now time.Time) (lines []string, set bool) {
 	n := 1
 	if e.RetryAfter != nil {
