@@ -34,9 +34,9 @@ type requestBody struct {
 	reading sync.Mutex // held while the client's body is read
 	ahead   []byte     // bytes that fetch has read from the client, for the next calls of Read
 
-	mu    sync.Mutex // guards noted and taken
+	mu    sync.Mutex // guards `noted` and `taken`
 	noted *payload   // nil without a body
-	taken bool       // take was called
+	taken bool       // `take` was called; later bytes are not noted
 
 	opened atomic.Bool // the client was asked for the body, or sends it unasked
 	whole  atomic.Bool
@@ -79,7 +79,7 @@ func (b *requestBody) waitUntil(asked chan struct{}) error {
 	case <-b.over:
 		return http.ErrBodyReadAfterClose
 	case <-arrives:
-		if conn != nil && b.request.TLS == nil { // the read makes net/http send 100 Continue; Unasked drops it (not possible with TLS)
+		if conn != nil && b.request.TLS == nil { // reading makes net/http send 100 Continue; without TLS, Unasked prevents this
 			conn.Unasked()
 		}
 		return nil
@@ -122,7 +122,7 @@ func (b *requestBody) read(p []byte) (int, error) {
 }
 
 // fetch reads the body even if the target does not. Until the body is read, net/http does not notice that the client hung up. If `keep` is
-// true, fetch stores what it reads for the target. fetch does not read a body that the client holds back until 100 Continue.
+// true, later calls of Read return the fetched bytes. fetch does not read a body that the client holds back until 100 Continue.
 func (b *requestBody) fetch(keep bool) {
 	if b.expected && !b.opened.Load() {
 		return

@@ -100,7 +100,7 @@ func connectionOf(r *http.Request) *connection {
 	return c
 }
 
-// below returns the TCP connection under TLS and a tunnel. It returns nil if that is not a *wire.Conn.
+// below returns the TCP connection under TLS and a tunnel. It returns nil if the TCP connection is not a *wire.Conn.
 func below(c net.Conn) *wire.Conn {
 	for {
 		if ours, ok := c.(*wire.Conn); ok {

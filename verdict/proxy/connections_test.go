@@ -101,7 +101,7 @@ func TestConnectionsAreRefused(t *testing.T) {
 	refuse := func(want error) {
 		require.NoError(t, idle.do("GET", "/operations/1", "").err)
 		require.ErrorIs(t, b.do("POST", "/things", `{}`).err, want)
-		for _, client := range []*bench{b, idle} { // only a GET: Go repeats it on a new connection if the idle one was closed
+		for _, client := range []*bench{b, idle} { // with GET, because Go repeats a GET on a new connection if the idle connection was closed
 			require.ErrorIs(t, client.do("GET", "/operations/1", "").err, syscall.ECONNREFUSED)
 		}
 	}

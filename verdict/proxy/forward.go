@@ -12,8 +12,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// rewrite builds the request for the target from the client's request, without hop-by-hop headers. A target without TLS gets the client's
-// Host, so that addresses in its responses lead through the proxy. Such a target is probably in development. The target must not compress
+// rewrite builds the request for the target from the client's request, without hop-by-hop headers. A target without TLS is probably in
+// development. It gets the client's Host, so that the addresses in responses lead through the proxy. The target must not compress
 // responses, because the proxy reads them.
 func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	in, out := pr.In, pr.Out
@@ -42,7 +42,7 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	switch posts := in.Method == http.MethodPost || in.Method == http.MethodPut || in.Method == http.MethodPatch; {
 	case said && !posts:
 		out.Header["content-length"] = length // lower case, because net/http drops "Content-Length"
-	case !said && posts && in.ProtoMajor == 1: // otherwise net/http adds a length of 0
+	case !said && posts && in.ProtoMajor == 1: // send no length; net/http would add a Content-Length of 0
 		out.ContentLength, out.TransferEncoding = -1, []string{"identity"}
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("")), nil }
 		out.Body, _ = out.GetBody()
@@ -138,7 +138,8 @@ func (p *Proxy) linksThrough(header string, in *http.Request) string {
 }
 
 // through returns the proxy's address for an address of the target, and other addresses unchanged. A target that receives the client's
-// Host header may write the proxy's own address with http, because it does not know about TLS. through corrects the scheme.
+// Host header may write the proxy's own address with http, because the target does not know that the proxy uses TLS. Then through corrects
+// the scheme.
 func (p *Proxy) through(address string, in *http.Request) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil {

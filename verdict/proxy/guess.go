@@ -22,7 +22,8 @@ const (
 	maxStates  = 20  // states of the resources of one operation
 )
 
-// guesses collects data for guessing a description of the API: responses to POSTs that name a resource, and later reads of that resource.
+// guesses collects responses to POSTs that name a resource, and later reads of the resource. With this data, the proxy guesses a
+// description of the API.
 type guesses struct {
 	operations []*guessed
 	created    map[string]*guessed // key: id or Location of a resource; value: the operation that created it
@@ -45,8 +46,8 @@ var idNames = []string{"id", "job_id", "jobId", "task_id", "taskId", "operation_
 
 var stateNames = []string{"status", "state", "jobStatus", "job_status", "phase", "done"}
 
-// idOf returns the id in a response to a POST, and its place. It searches the document, the objects in the document's members, and the
-// header Location.
+// idOf finds the id in a response to a POST. It searches the document, then the objects in the document's members, and then the header
+// Location. `place` says where the id is (see guessed.place).
 func idOf(document any, h http.Header, at *url.URL) (id, place string) {
 	object, _ := document.(map[string]any)
 	look := func(object map[string]any, under string) bool {

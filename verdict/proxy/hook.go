@@ -31,7 +31,7 @@ type Hook struct {
 	proxy    *Proxy
 	receiver *url.URL
 	secret   []byte // secret for signatures; nil if unknown
-	open     bool   // whether the listener is not on loopback; then any Host is accepted
+	open     bool   // the listener is not on loopback, so any Host is accepted
 	client   http.Client
 }
 

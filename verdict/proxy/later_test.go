@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// ending returns an API with a job that ends at the second read. done writes the response to this read and to all later ones.
+// ending returns an API with a job that ends at the second read. `done` writes the response to this read and to later reads.
 func ending(done func(w http.ResponseWriter)) http.Handler {
 	var reads atomic.Int64
 	mux := http.NewServeMux()

@@ -17,7 +17,6 @@ import (
 
 const accepted = `{"accepted": true}`
 
-// targets start servers that accept a submission. Each frames the body of the response in a different way.
 var targets = map[string]func(t *testing.T) (address string){
 	"length":            replying("Content-Length: 18\r\n\r\n" + accepted),
 	"length, in pieces": replying("Content-Length: 18\r\n\r\n", accepted[:4], accepted[4:]),

@@ -15,8 +15,9 @@ const (
 	maxMoves  = 1000
 )
 
-// moves remembers redirects to another host name of this machine. For the client, that is another origin. Clients should not send their
-// credentials there. If a client sends none, the proxy adds the credentials of the redirected request, so that the read succeeds.
+// moves remembers redirects to another host name of this machine, which is another origin for the client. Clients should not send their
+// credentials to another origin. For a client that sends no credentials, the proxy adds the credentials of the redirected request. So the
+// read succeeds.
 type moves struct {
 	mu  sync.Mutex
 	all map[string]move // redirects by target host and path

@@ -104,7 +104,7 @@ func unordered(kind string) bool {
 	return kind == "" || strings.HasSuffix(kind, "json") || kind == "application/x-www-form-urlencoded"
 }
 
-// encrypted reports whether equal content of a media type gives a different body each time.
+// encrypted reports whether a media type has encrypted content, so that bodies with equal content differ.
 func encrypted(kind string) bool {
 	return strings.HasPrefix(kind, "application/jose") || strings.HasPrefix(kind, "application/pkcs7") || strings.HasSuffix(kind, "encrypted")
 }
@@ -122,7 +122,7 @@ func unpacked(packed []byte) []byte {
 	return text
 }
 
-// parts computes the sum of a multipart body as it passes. The sum does not depend on the boundary.
+// parts computes the sum of a multipart body while the body passes through the proxy. The sum does not depend on the boundary.
 type parts struct {
 	*io.PipeWriter
 	sum chan string
@@ -153,7 +153,7 @@ func (p *parts) end(whole bool) string {
 	return <-p.sum
 }
 
-// sumOfParts returns the sum of the parts. It does not depend on their order.
+// sumOfParts returns a sum that does not depend on the order of the parts.
 func sumOfParts(body io.Reader, boundary string, depth int) (string, error) {
 	var all []string
 	for r := multipart.NewReader(body, boundary); ; {

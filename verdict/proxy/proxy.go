@@ -45,7 +45,7 @@ type Proxy struct {
 	socket   *wire.Listener
 	tls      *secure // nil without TLS
 	hosts    func(host string) bool
-	open     bool // whether the listener is not on loopback; then any Host is accepted
+	open     bool // the listener is not on loopback, so any Host is accepted
 	moves    moves
 	forwards *forwarder // nil for a reverse proxy
 }
@@ -137,7 +137,7 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if e != nil && e.Rewrites() { // a 304 would hide the rewrite
+	if e != nil && e.Rewrites() { // a 304 has no document to rewrite
 		r.Header.Del("If-None-Match")
 		r.Header.Del("If-Modified-Since")
 	}

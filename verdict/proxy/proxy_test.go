@@ -98,7 +98,6 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A fault cuts a stream, and the client resumes it after half an event.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", things(location))
@@ -149,7 +148,7 @@ func TestOwnRoutesRefuse(t *testing.T) {
 	require.NotContains(t, string(b.own("GET", "nowhere", "", 404)), "<")
 }
 
-// If the target itself cuts a response, a repetition is judged like one after a lost response.
+// A response that the target itself cuts counts as lost.
 func TestTargetCutsResponse(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -71,7 +71,7 @@ func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, j
 		switch {
 		case n.jobs[id] != nil:
 			return role, id, true
-		case role == verdict.Read && strings.Contains(id, "/"): // an id of several segments may name any resource
+		case role == verdict.Read && strings.Contains(id, "/"): // an id with a slash may be the path of any resource
 			return "", "", false
 		case role == verdict.Read:
 			return role, here, true
@@ -120,7 +120,7 @@ func (n *session) spare() bool {
 	return n.bytes < verdict.MaxBytes
 }
 
-// job returns the entry of a job. It adds a missing entry, and returns nil if there is no room for that.
+// job returns the entry of a job. It adds a missing entry, or returns nil if the session is full.
 func (n *session) job(name string) *jobSeen {
 	if n.jobs[name] == nil {
 		if len(n.jobs) >= verdict.MaxExchanges || !n.spare() {
@@ -140,8 +140,8 @@ func (n *session) job(name string) *jobSeen {
 	return n.jobs[name]
 }
 
-// noteResponse adds the jobs in a response of the target to the session and to the exchange. It does so even if the client does not get the
-// response.
+// noteResponse adds the jobs in a response of the target to the session and to the exchange. It is also called for a response that the
+// client does not get.
 func (s *sessions) noteResponse(in *session, r *http.Request, x *verdict.Exchange, described bool, h http.Header, body []byte) {
 	document := api.Decode(body)
 	x.Location = s.location(r, x.Status, h)

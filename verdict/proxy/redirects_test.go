@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// The record of a redirect has its target, so the verdict knows which request followed it.
+// The proxy records the new address of a redirect, so the verdict knows which request followed the redirect.
 func TestRedirectsOfTargets(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()

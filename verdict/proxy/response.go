@@ -83,7 +83,7 @@ func (a *response) WriteHeader(status int) {
 	if !a.lost && a.held == nil {
 		a.ResponseWriter.WriteHeader(status)
 	}
-	if a.stream != nil { // send the header, because the first event may be withheld
+	if a.stream != nil { // send the header now, because a fault may withhold the first event
 		_ = http.NewResponseController(a.ResponseWriter).Flush()
 	}
 }

@@ -57,7 +57,6 @@ func (b *bench) headerBy(version, path string) http.Header {
 	return http.Header(fields(c.until("\r\n\r\n")))
 }
 
-// A rule with Match.Same applies only to repetitions of the first request that it applied to.
 func TestSameRequest(t *testing.T) {
 	t.Parallel()
 	type request struct{ method, path, body, key string }

@@ -51,7 +51,7 @@ func (p *Proxy) routes() http.Handler {
 	at("POST sessions/{id}/end", func(_ http.ResponseWriter, r *http.Request) (int, any, error) {
 		n, err := s.end(r.PathValue("id"))
 		if err == nil && p.socket != nil {
-			p.socket.Reopen() // the end of a session ends a refusal of connections too
+			p.socket.Reopen() // a fault of the session may still refuse connections
 		}
 		return http.StatusOK, n, err
 	})

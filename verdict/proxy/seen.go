@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// noteEvent records in x the jobs that an event shows to the client, after the effect has rewritten the event.
+// noteEvent adds the jobs in an event to x, with the states that the client sees. `data` is the event before the effect rewrites it.
 func (s *sessions) noteEvent(in *session, x *verdict.Exchange, e *fault.Effect, data []byte) {
 	document := api.Decode(data)
 	if document == nil {
@@ -36,8 +36,8 @@ func (s *sessions) noteEvent(in *session, x *verdict.Exchange, e *fault.Effect, 
 	x.More = x.More || shown.More
 }
 
-// noteEventJobs adds the jobs in an event of the target to x. The session notes which of them have ended. In the stream of a job, the
-// state in an event is the job's state.
+// noteEventJobs adds the jobs in an event of the target to x. The session notes which of them have ended. In the stream of one job, the
+// state in each event belongs to that job.
 func (s *sessions) noteEventJobs(in *session, document any, x *verdict.Exchange) {
 	s.within(in, func(n *session) {
 		s.show(n, document, x)
@@ -64,8 +64,8 @@ func (s *sessions) shape(in *session) *wire.Shape {
 	return &shape
 }
 
-// recordRewritten corrects x after the effect has rewritten the document: a job that has ended may now appear unfinished to the client.
-// If the effect sets only an unknown state, the job goes to MaybeFinal: other members may show the end.
+// recordRewritten corrects x after the effect has rewritten the document: a job that has ended may now appear unfinished to the client. If
+// the effect sets an unknown state without Unfinished, other members may still show the end. The job is then also in MaybeFinal.
 func (s *sessions) recordRewritten(in *session, x *verdict.Exchange, e *fault.Effect, rewritten []byte) {
 	var seen verdict.Exchange
 	document := api.Decode(rewritten)
@@ -130,8 +130,8 @@ func (n *session) keepPending(x *verdict.Exchange, h http.Header, body []byte) {
 	}
 }
 
-// earlierResponse returns a stored 202 response to send in place of this response, or nil. It returns a response if the effect hides the
-// end of jobs, and this response may show the end.
+// earlierResponse returns a stored 202 response to send in place of this response, or nil. A stored response is sent if the effect hides
+// the end of jobs, and the status of this response may show the end.
 func (a *response) earlierResponse() (p *pending) {
 	x := a.exchange
 	ends := a.status == http.StatusSeeOther || a.status >= 200 && a.status < 300 && a.status != http.StatusAccepted

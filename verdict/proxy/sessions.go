@@ -150,7 +150,7 @@ func (s *sessions) openOnes() int {
 }
 
 // sessionFor returns the open session with the label. If there is none, it opens one with the settings of the open session without a
-// label. Without a label, or if neither session is open, it returns nil.
+// label. If that session is not open either, or `label` is empty, it returns nil.
 func (s *sessions) sessionFor(label string) (*session, error) {
 	if label == "" {
 		return nil, nil

@@ -35,7 +35,7 @@ func TestJudgedClients(t *testing.T) {
 		said := broken(t, page, name)
 		item := regexp.MustCompile("(?m)^- " + regexp.QuoteMeta(name) + ", `([a-z-]+)` \\(([a-z-]+), seed (\\d)\\)")
 		evidence := item.FindAllStringSubmatch(page, -1)
-		reported := len(said) - 1 // the page gives no profile and seed for outcome-learned
+		reported := len(said) - 1 // the page has no profile and seed for outcome-learned
 		require.Contains(t, said, "outcome-learned")
 		require.Len(t, evidence, reported, name)
 		for _, e := range evidence {
