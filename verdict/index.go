@@ -12,22 +12,22 @@ import (
 type record struct {
 	Record
 	exchanges []exchange // sorted by start
-	sent      []exchange // deliveries with a fault, even if the fault dropped them
+	sent      []exchange // deliveries with a fault, including dropped deliveries
 	journal   *journal
 	runs      map[string]*Run
 
-	reads     map[place]group     // reads of each resource by each reader; no streams
+	reads     map[place]group     // reads of each resource by each reader, without streams
 	shared    map[uint64]bool     // connections that served several requests
 	hints     map[string]jobHints // deliveries and stream events by job; key "": events that name no job
-	open      map[string]spans    // by job: times in which the client may have seen that the job ended; key "": that any job ended
+	open      map[string]spans    // by job: times in which the client may have seen the end of the job; key "": the end of any job
 	ends      map[string]ends     // by job, batch or bulk operation: responses and deliveries that showed the end
 	disturbed map[attempt]disturbance
 }
 
 type exchange struct {
 	*kept
-	place int // number of its line in the journal
-	era   int // number of resets before it
+	place int // line number of the exchange in the journal
+	era   int // number of resets before the exchange
 }
 
 type target struct{ method, path, query string }
@@ -142,8 +142,8 @@ func (g group) next(x *exchange) *exchange {
 	return nil
 }
 
-// since returns the first exchange that began after the start of x, or nil if there is none. The end of x is not used: it is recorded too
-// late if the client hung up.
+// since returns the first exchange that began after the start of x, or nil if there is none. It ignores the end of x, because the recorded
+// end is too late if the client hung up.
 func (g group) since(x *exchange) *exchange {
 	for _, y := range g[sort.Search(len(g), func(i int) bool { return g[i].place > x.place }):] {
 		if y.Start.After(x.Start) {
@@ -194,7 +194,7 @@ type end struct {
 	attempt  *Attempt
 }
 
-// from returns the earliest moment at which the client may have seen the end: for a stream, its start.
+// from returns the earliest moment at which the client may have seen the end. For a stream, this is the start of the stream.
 func (e end) from() time.Time {
 	if e.exchange != nil && e.exchange.Stream != nil {
 		return e.exchange.Start
@@ -212,7 +212,8 @@ func (e end) until() time.Time {
 // ends are sorted by the time that end.until returns.
 type ends []end
 
-// since returns the end that the client may have seen first after `moment`. `at` is the earliest time at which it may have seen that end.
+// since returns the end that the client may have seen first after `moment`. `at` is the earliest time, from `moment` on, at which the
+// client may have seen the returned end.
 func (all ends) since(moment time.Time) (first end, at time.Time) {
 	n := sort.Search(len(all), func(i int) bool { return !all[i].until().Before(moment) })
 	for _, e := range all[n:] {

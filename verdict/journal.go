@@ -37,7 +37,7 @@ const (
 type journal struct {
 	record *record
 	lines  []line
-	states []JobState       // by line: the state of the line's job as the client knew it before
+	states []JobState       // by line: state of the job, as the client knew it before the request
 	breaks map[int][]string // ids of broken rules, by line number
 	edit   func(*Moment)    // changes each entry; may be nil
 }

@@ -20,9 +20,9 @@ func (r *record) learned(id string, since time.Time) (first *exchange, at time.T
 	return e.exchange, at
 }
 
-// ended returns the exchange with which the client learned of a run's end, and the delay since the end. If the client learned it from a
-// group (batch or bulk operation), the delay starts at the end of the group. `waiting` is true if a group of the run has not ended. If the
-// delay is longer than LearnWithin, the times in `blocked` are subtracted.
+// ended returns the exchange that showed the client the end of a run, and how late the client learned of the end. If a group of the run
+// (batch or bulk operation) showed the end, the delay `late` starts at the end of the group. If the delay is longer than LearnWithin, it
+// does not include the times in `blocked`. `waiting` is true if a group of the run has not ended.
 func (r *record) ended(run *Run, blocked spans) (first *exchange, late time.Duration, waiting bool) {
 	consider := func(id string, due time.Time) {
 		x, at := r.learned(id, run.Finished)
@@ -120,8 +120,8 @@ func (r *record) gaveUp() func(run *Run) bool {
 	}
 }
 
-// blockedTimes returns the times in which a client with one request at a time could not read jobs. It was waiting after a refusal, or a
-// fault delayed its request.
+// blockedTimes returns the times in which a client with one request at a time could not read jobs. In these times, the client was waiting
+// after a refusal, or a fault delayed a request.
 func (r *record) blockedTimes() (all spans) {
 	r.each(func(x *exchange) {
 		switch refused := failed(x) || x.Status == http.StatusForbidden; {
@@ -177,8 +177,9 @@ func (r *record) unended(id string) bool {
 	return (!over || r.endedBefore(end)) && slices.ContainsFunc(r.Runs, func(run Run) bool { return run.Batch == id })
 }
 
-// wouldPollAgain returns a function that reports whether a waiting client would have read the job again after x. The client must poll
-// unfinished jobs, and must have been active long after the pause that x required. There must be no delivery or event about the job.
+// wouldPollAgain returns a function that reports whether a waiting client would have read the job again after x. This is so if the client
+// polls unfinished jobs, and was active long after the pause that x required. With any delivery or event about the job, the function
+// reports false.
 func (r *record) wouldPollAgain() func(x *exchange) bool {
 	polls := false
 	var last time.Time

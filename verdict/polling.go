@@ -44,7 +44,7 @@ func retryAfter(r *record, f *finding) {
 		case waited >= requiredWait(x)-Tolerance:
 			readers.right(r.readerOf(y), x, y, found)
 		case len(y.Final) > 0, !readable, hints.use(x, y, job):
-			// Not judged: the read failed or showed the end, or a notification may have caused it.
+			// Not judged: y failed or showed the end, or a notification may have caused y.
 		default:
 			readers.noteMistake(r.readerOf(y), r.crowded(x, y, requiredWait(x)), mistake{x, y, found, fmt.Sprintf("Wait %d s.", *x.RetryAfter)})
 		}
@@ -199,12 +199,13 @@ func conditional(r *record, f *finding) {
 	}
 	received := map[version][]time.Time{}
 	r.each(func(x *exchange) {
-		if x.Method == http.MethodGet && (x.ETag != "" || x.Status == http.StatusOK) && x.Arrived() { // a 200 without an ETag is a version too
+		// After a 200 without an ETag, the next read needs no If-None-Match.
+		if x.Method == http.MethodGet && (x.ETag != "" || x.Status == http.StatusOK) && x.Arrived() {
 			at := version{of(x), x.ETag}
 			received[at] = append(received[at], x.End())
 		}
 	})
-	// elsewhere reports whether a response between x and y gave the client the ETag that y sends.
+	// elsewhere reports whether the client received the ETag of y in a response between x and y.
 	elsewhere := func(x, y *exchange) bool {
 		return slices.ContainsFunc(received[version{of(y), y.IfNoneMatch}], func(at time.Time) bool {
 			return !at.Before(x.End()) && at.Before(y.Start)
@@ -233,8 +234,8 @@ func conditional(r *record, f *finding) {
 	})
 }
 
-// nextRequestFinder returns a function that finds the reader's next request for the target of x. Another connection that was used to read
-// the target before x may belong to another reader. Its requests do not count.
+// nextRequestFinder returns a function that finds the reader's next request for the target of x. It skips another connection with a read
+// of the target before x, because that connection may belong to another reader.
 func (r *record) nextRequestFinder() func(x *exchange) *exchange {
 	type visit struct {
 		place
@@ -275,7 +276,7 @@ func backoff(r *record, f *finding) {
 			return
 		}
 		if !hasWait && r.Standards {
-			return // no standard says how long to wait; storms judges immediate repetitions
+			return // no standard says how long to wait; the function storms judges immediate repetitions
 		}
 		var y *exchange
 		switch {

@@ -70,7 +70,7 @@ type loops struct {
 	rows map[reader]*row
 }
 
-// row holds a reader's mistakes since it last kept the rule.
+// row holds the unreported mistakes of a reader. A read that keeps the rule deletes the row.
 type row struct {
 	mistakes []mistake
 	gaps     []time.Duration
@@ -114,7 +114,8 @@ func evenlySpaced(gaps []time.Duration) bool {
 	return most <= least+least/10+10*time.Millisecond
 }
 
-// crowded reports whether the last `turns` reads up to x all came less than `told` before y. Readers that take turns cannot explain that.
+// crowded reports whether the last `turns` reads up to x all ended less than `told` before y. Readers that take turns cannot explain such
+// an early y.
 func (r *record) crowded(x, y *exchange, told time.Duration) bool {
 	all := r.sameReads(x)
 	i := sort.Search(len(all), func(i int) bool { return all[i].place >= x.place }) - (turns - 1)

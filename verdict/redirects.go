@@ -20,8 +20,8 @@ const (
 	HopWithin = 200 * time.Millisecond
 )
 
-// sent has the properties that a redirected request shares with the request that follows the redirect. The query is empty unless the
-// redirect keeps the path.
+// sent has the properties that a redirected request shares with the request that follows the redirect. `query` is set only for a redirect
+// to the same path.
 type sent struct{ method, path, query, body, key, correlation, keyID, agent string }
 
 func (s sent) on(path, query string, samePath bool) sent {
@@ -108,8 +108,8 @@ func followed(r *record, f *finding) {
 	})
 }
 
-// follow judges the requests after the redirect x. `y` repeats x at the new address, `z` is a GET in its place. Both may be nil. hops is
-// the number of consecutive redirects before x.
+// follow judges the requests after the redirect x. `y` repeats x at the new address, and `z` is a GET to the new address in place of x.
+// Both may be nil. `hops` is the number of consecutive redirects before x.
 func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
 	const same = "Send the same request, with its method and body, to the address in Location."
 	in := y != nil && y.Start.Sub(x.End()) < FollowWithin
@@ -155,7 +155,7 @@ func (x *exchange) mayReplace(z *exchange) bool {
 	if x.retrieves() || x.KeyID != z.KeyID || x.Agent != z.Agent {
 		return false
 	}
-	return x.Key != "" && x.Key == z.Key || x.Connection == z.Connection || !z.Reused // a GET on another used connection is unrelated
+	return x.Key != "" && x.Key == z.Key || x.Connection == z.Connection || !z.Reused // on another reused connection, z may be unrelated
 }
 
 // otherHost returns the host that a redirect to another host leads to, or "" for other responses.
@@ -170,7 +170,7 @@ func (x *exchange) otherHost() string {
 // keySentElsewhere checks that a client does not send its API key to another host after a redirect. Hosts to which the client sent a key
 // before the redirect are allowed.
 func keySentElsewhere(r *record, f *finding) {
-	ownHosts, ownKeys := map[string]bool{}, map[string]bool{} // used before a redirect to the host
+	ownHosts, ownKeys := map[string]bool{}, map[string]bool{} // hosts to which the client sent a key without a redirect; these keys
 	redirectedTo := map[string]*exchange{}                    // first redirect to each foreign host
 	r.each(func(x *exchange) {
 		host := strings.ToLower(x.Host)

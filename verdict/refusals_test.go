@@ -162,7 +162,7 @@ func keyed(n byte) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) { x.Key = fmt.Sprint("try ", n) }
 }
 
-// A client obeys each Retry-After, with any status. Without one, it waits longer each time.
+// A client obeys Retry-After with any status. Without Retry-After, the client waits longer each time.
 func TestBackoff(t *testing.T) {
 	t.Parallel()
 	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested

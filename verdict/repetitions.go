@@ -12,7 +12,7 @@ type intentKey struct {
 	text, body string
 }
 
-// Values of intentKey.what: what the requests have in common, besides the scope.
+// Values of intentKey.what. They name what the requests have in common, in addition to the scope.
 const (
 	sameTarget      = iota // only the scope
 	sameKey                // idempotency key
@@ -54,8 +54,8 @@ func (r *record) submissions() repetitions {
 	return r.repetitions(func(x *exchange) (scope, bool) { return scope{}, submits(x) })
 }
 
-// intended returns groups of requests for the same purpose as x: with equal correlation id and body, or an equal batch. A body that the
-// service did not read (empty hash) counts as equal.
+// intended returns groups of requests for the same purpose as x: with equal correlation id and body, or an equal batch. Except for
+// batches, a body without a hash (the service did not read it) counts as equal to any body.
 func (all repetitions) intended(s scope, x *exchange) []group { return all.of(intentKeys(s, x)) }
 
 func intentKeys(s scope, x *exchange) []intentKey {
@@ -69,7 +69,7 @@ func intentKeys(s scope, x *exchange) []intentKey {
 	return []intentKey{{s, sameIntention, x.Correlation, x.Body}, {s, sameIntention, x.Correlation, ""}}
 }
 
-// resubmissions returns groups of requests: those with the same purpose as x (see intended), and those with the same idempotency key.
+// resubmissions returns the groups of `intended`, and the group of requests with the idempotency key of x.
 func (all repetitions) resubmissions(s scope, x *exchange) []group { return all.of(resubmitted(s, x)) }
 
 func resubmitted(s scope, x *exchange) []intentKey {
@@ -86,7 +86,7 @@ func (all repetitions) of(same []intentKey) []group {
 	return groups
 }
 
-// tries returns the number of tries of x. The result is at most MaxRereads + 1, the number after which a client may give up.
+// tries counts the tries of x. Counting stops soon after MaxRereads, because a client may then give up.
 func (all repetitions) tries(x *exchange) int {
 	tries := map[*exchange]bool{x: true}
 	for _, g := range all.resubmissions(scope{}, x) {
@@ -115,8 +115,8 @@ func next(groups []group, x *exchange) (first *exchange) {
 }
 
 // copies returns a function that finds the next copy of a request: equal method, path and body. The function returns nil if the service
-// accepted several copies, because the client may want several jobs. Only clients of other APIs need this: they may send neither keys nor
-// correlation ids. For our API, the function always returns nil.
+// accepted several copies, because the client may want several jobs. For our API, the function always returns nil. Clients of other APIs
+// may send neither keys nor correlation ids, so only equal content identifies a copy.
 func (r *record) copies(among func(*exchange) bool) (next func(x *exchange) *exchange) {
 	if !r.Standards {
 		return func(*exchange) *exchange { return nil }

@@ -88,7 +88,7 @@ func (o *orders) givenUp(f *finding, x *exchange) {
 	case o.found(x), tries == 1 && x.Arrived() && !o.retries:
 	case tries <= MaxRereads:
 		f.fail(x, nil, "The client gave up on the submission after "+map[int]string{1: "one try", 2: "two tries"}[tries]+".", expected)
-	case x.HungUp && x.took < o.patience && x.place < o.last: // a single time-out for all tries cut the last try short
+	case x.HungUp && x.took < o.patience && x.place < o.last: // one time-out for all tries ended the last try early
 		f.fail(x, nil, fmt.Sprintf("The client hung up on the last try after %.1f s, though it had waited %.1f s for another response. "+
 			"The client gave up on the submission.", x.took.Seconds(), o.patience.Seconds()), "Give each try its own time-out. "+expected)
 	default:

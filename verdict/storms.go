@@ -71,7 +71,7 @@ func resent(x, y *exchange) bool {
 }
 
 // atOnce reports whether y came immediately after x. If the response was lost, the time counts from the start of x, because the client may
-// have noticed the loss any time after it.
+// have noticed the loss at any time after the start.
 func atOnce(x, y *exchange) bool {
 	from := x.End()
 	if !x.Arrived() {

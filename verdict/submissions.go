@@ -191,7 +191,7 @@ func lookedUp(r *record, f *finding) {
 		}
 		y := about[x.Made].since(x)
 		if y != nil && !y.Arrived() {
-			return // the response to the repetition was lost too; that exchange is judged separately
+			return // the response to the repetition y was lost too; y is judged separately
 		}
 		if y == nil && again.next(scope{target: targetOf(x)}, x) != nil {
 			return // the client is still trying

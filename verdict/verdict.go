@@ -1,6 +1,6 @@
-// Package verdict judges the recorded traffic of a client. For each rule, it reports whether the client kept it, with evidence. In doubt
-// it decides for the client. A response that may be lost counts as lost. The order of simultaneous requests counts as unknown. A rule
-// without enough evidence counts as not tested.
+// Package verdict judges the recorded traffic of a client. For each rule, it reports whether the client kept the rule, with evidence. In
+// doubt it decides for the client. A response that may be lost counts as lost. The order of simultaneous requests counts as unknown. A
+// rule without enough evidence counts as not tested.
 package verdict
 
 import (
@@ -21,7 +21,7 @@ const (
 	// StandardAnswerWithin is AnswerWithin for other APIs: the minimum that Standard Webhooks recommends.
 	StandardAnswerWithin = 15 * time.Second
 	WaitAtMost           = 30 * time.Second      // longest wait for a response
-	MaxRereads           = 2                     // maximum number of further reads of an ended job, or of tries of a refused request
+	MaxRereads           = 2                     // maximum number of further reads of an ended job, and of tries of a refused request
 	KeptFor              = 4 * time.Second       // shortest time for which common clients keep idle connections
 	FewRequests          = 10                    // minimum number of requests for judging connections
 	FewUnkept            = 3                     // number of new connections that break a rule, if no new process can have opened them
@@ -139,7 +139,7 @@ func of(r *record, faults []fault.Count) Verdict {
 		Faults: faults, Session: r.Session, Results: []Result{}, journal: r.journal, Judged: len(r.exchanges) + len(r.sent),
 		Counts: map[Status]int{OK: 0, Warn: 0, Fail: 0, NotTested: 0},
 	}
-	if r.Standards { // the proxy counts delivery attempts as recorded requests
+	if r.Standards { // Session.Recorded includes delivery attempts, so Judged does too
 		v.Judged += len(r.Attempts)
 	}
 	v.Faulty, v.First, v.Last = r.journal.faulty()
@@ -177,7 +177,7 @@ func (r rule) result(record *record) Result {
 	return result
 }
 
-// reactionOver reports whether the client has had enough time to react to what happened at a moment.
+// reactionOver reports whether the client has had enough time to react to what happened at `since`.
 func (r *record) reactionOver(since time.Time) bool {
 	return r.Session.EndedAt != nil || r.Now.Sub(since) > LearnWithin
 }

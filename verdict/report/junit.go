@@ -14,7 +14,7 @@ import (
 func JUnit(w io.Writer, v *verdict.Verdict) error { return Suite(v).Write(w) }
 
 // Suite returns a test suite with a case for each rule and each fault. Warnings and untested rules become skipped cases with a reason. If
-// the session judged nothing, an additional case fails.
+// the verdict is NothingJudged, an additional case fails.
 func Suite(v *verdict.Verdict) junit.Suite {
 	s := junit.Suite{Name: strings.TrimSpace("forgerun verdict " + string(v.Profile)), Began: time.Time(v.CreatedAt)}
 	if v.EndedAt != nil {

@@ -34,7 +34,7 @@ type planner struct {
 	later      []Schedule        // single faults to try between walks
 	alone      []Schedule        // pairs that are not part of a walk
 	pairs      map[string][]pair // pairs for the next walks, by operation
-	redrawn    map[string]bool   // operations with pairs that were drawn again, because all had been used
+	redrawn    map[string]bool   // operations that have used all their pairs, and use them again
 	again      []Schedule        // schedules to repeat without the steps that excuse a failure
 	known      []Schedule        // findings; schedules that contain one are not tried
 	turn       int               // number of schedules drawn after `first` was empty
@@ -77,8 +77,8 @@ func (p *planner) singles(nth int) (quick, patient []Schedule) {
 	return quick, patient
 }
 
-// pairsOf returns the pairs of an operation, simpler faults first. `alone` selects the pairs that cannot be part of a walk; without it,
-// the others are returned.
+// pairsOf returns pairs of an operation, simpler faults first. If `alone` is true, these are the pairs that cannot be part of a walk, and
+// otherwise the pairs that can.
 func (p *planner) pairsOf(o Operation, alone bool) (all []pair) {
 	list := catalogue[o.Of]
 	add := func(a, b fault.Effect) {
@@ -162,7 +162,7 @@ func (p *planner) take(s Schedule) bool {
 	return true
 }
 
-// allowedFailure is called if the client failed and a step of the schedule excuses that. The schedule is tried again without such steps,
+// allowedFailure handles a failure of the client that a step of the schedule excuses. The schedule is tried again without such steps,
 // because another step may be the cause.
 func (p *planner) allowedFailure(s Schedule) {
 	if len(s) == 1 {

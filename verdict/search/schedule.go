@@ -19,7 +19,7 @@ type Step struct {
 	Operation string       `json:"operation"`
 	Of        fault.Use    `json:"of"`
 	Nth       int          `json:"nth"`   // number of the request among the requests of the operation, starting at 1
-	Times     int          `json:"times"` // number of tries of that request that get the fault
+	Times     int          `json:"times"` // number of tries that get the fault
 	Effect    fault.Effect `json:"effect"`
 
 	name string // cache for the method kind

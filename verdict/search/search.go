@@ -16,7 +16,7 @@ const (
 	lag            = 32
 	maxFindings    = 20
 	maxFlaky       = 3
-	hangAfter      = 15 * time.Second // minimum time limit of a trial: see limit
+	hangAfter      = 15 * time.Second // minimum time limit of a trial (see the method limit)
 	baselineTrials = 2                // minimum number of trials without faults
 	firstTrialIn   = 5 * time.Minute
 )
@@ -42,7 +42,7 @@ type Config struct {
 // Progress is the progress of a search.
 type Progress struct {
 	Trials, Covered, Findings int
-	Shrinking                 string // rule that the client breaks under the schedule that is shrunk now; empty if none is
+	Shrinking                 string // broken rule for which a schedule is being shrunk; empty if there is none
 }
 
 // String describes the progress in one line.
@@ -293,7 +293,7 @@ func (s *search) process(ctx context.Context, p *pending) error {
 	return nil
 }
 
-// explained reports whether a break needs no further runs: a finding has it, or it was flaky too often.
+// explained reports whether a break needs no further runs. Either a finding has the same break, or the break was flaky too often.
 func (s *search) explained(schedule Schedule, b Break) bool {
 	return s.known[b.group()] || s.flakyGroups[b.group()] >= maxFlaky || slices.ContainsFunc(s.report.Findings, func(f Finding) bool {
 		return schedule.contains(f.Schedule) && slices.ContainsFunc(f.Breaks, func(known Break) bool { return known.Rule == b.Rule })

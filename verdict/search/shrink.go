@@ -14,7 +14,8 @@ import (
 const simplerTried = 4 // maximum number of simpler faults to try for a step
 
 // pursue turns a schedule that broke the client into a finding. It repeats the schedule without the steps that did not happen. If that
-// does not break the client, it repeats the whole schedule. Then it shrinks the schedule, and runs the smaller one again to confirm it.
+// does not break the client, it repeats the whole schedule. Then it shrinks the schedule, and repeats the shrunk schedule to confirm the
+// break.
 func (s *search) pursue(ctx context.Context, p *pending, b Break) error {
 	schedule := p.schedule.happened(p.trial)
 	if len(schedule) == 0 {
@@ -210,7 +211,7 @@ func (s *search) firstThatBreaks(ctx context.Context, candidates []Schedule, b B
 
 // shortParts returns all parts with one or two steps, neighbors first. Most mistakes need no more than two steps.
 func shortParts(s Schedule) (all []Schedule) {
-	if len(s) <= 3 { // withoutStep finds such parts in one or two rounds
+	if len(s) <= 3 { // one or two calls of withoutStep find these parts
 		return nil
 	}
 	for apart := range s { // 0: a single step

@@ -1,4 +1,4 @@
-// Package wire applies faults to documents and event streams. It also records the jobs in them.
+// Package wire applies faults to documents and event streams. It also records the jobs in the documents and events.
 package wire
 
 import (

@@ -22,7 +22,7 @@ type Thing struct {
 	ID, State []string
 	Event     string   // member that contains an event's name; read instead of State, and never rewritten
 	Open      string   // replaces a final state if the effect's Unfinished is true
-	Ends      []string // final states; an effect with OtherEnd replaces a final state by another of them
+	Ends      []string // final states; an effect with OtherEnd replaces a final state by a different one of these
 }
 
 // Jobs adds the jobs in a document to x. Jobs with an unknown state are added as unfinished.
@@ -99,8 +99,8 @@ func (t *Thing) event(v map[string]any) any {
 	return v[t.Event]
 }
 
-// Show adds a job to x.Final if the job has ended, and otherwise to x.Shown. The two lists together have at most verdict.MaxShown jobs;
-// for further ones, Show sets x.More.
+// Show adds a job to x.Final if the job has ended, and otherwise to x.Shown. The two lists together have at most verdict.MaxShown jobs.
+// For further jobs, Show only sets x.More.
 func Show(x *verdict.Exchange, job string, final bool) {
 	list := &x.Shown
 	if final {

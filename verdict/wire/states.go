@@ -49,7 +49,8 @@ func (s *Shape) root(e *fault.Effect, d map[string]any) {
 	}
 }
 
-// setState changes one object's state at each path in t.State that contains it. An event that announces a final state is not changed.
+// setState changes the state of one object, at each path in t.State where the object has the state. An event that announces a final state
+// is not changed.
 func (s *Shape) setState(e *fault.Effect, t *Thing, d map[string]any) {
 	if event := t.event(d); event != nil && s.Final(event) {
 		return
@@ -71,7 +72,7 @@ func (s *Shape) setState(e *fault.Effect, t *Thing, d map[string]any) {
 	}
 }
 
-// newState returns the new state. Its type is the type of the old one: string, Boolean ("done") or Kubernetes status object.
+// newState returns the new state. The new state has the type of `state`: string, Boolean ("done") or Kubernetes status object.
 func (s *Shape) newState(e *fault.Effect, t *Thing, state any, final bool) any {
 	switch v := state.(type) {
 	case string:

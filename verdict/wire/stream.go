@@ -23,7 +23,8 @@ var ErrEnded = errors.New("a fault ended the stream")
 // maxBlock is the maximum size of an event that is buffered until it is complete. A longer event passes unchanged and is not recorded.
 const maxBlock = 1 << 20
 
-// unread is the assumed time until a client has read an event. If a fault cuts the stream, events sent within this time may be lost.
+// unread is the time that a client may need to read an event. If a fault cuts the stream, events sent in this time before the cut may be
+// lost.
 const unread = 50 * time.Millisecond
 
 func read(at time.Time) bool { return time.Since(at) >= unread }
@@ -34,7 +35,7 @@ type Stream struct {
 	Shape    *Shape            // required if Effect is not nil
 	Effect   *fault.Effect     // nil: only record the stream
 	Resumed  bool              // whether the reader sent the id of its last event
-	Position string            // name of the events that only carry an id for Last-Event-ID; they are not counted
+	Position string            // name of events without content, which carry an id for Last-Event-ID; not counted
 	Note     func(data []byte) // receives the original data of each sent event; may be nil
 	Closed   <-chan struct{}   // ends a stalled stream
 
