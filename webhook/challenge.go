@@ -25,7 +25,7 @@ type ChallengeConfig struct {
 	Version string // of the program, for User-Agent
 	Guard   *Guard
 	Timeout time.Duration  // limit of one handshake; at most 5 s, which is also the default
-	RootCAs *x509.CertPool // nil for the system's
+	RootCAs *x509.CertPool // nil: certificates of the system
 }
 
 // Challenge asks a receiver, with an OPTIONS request, whether it accepts deliveries. It follows no redirects and reads only the header of

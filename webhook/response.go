@@ -15,7 +15,7 @@ import (
 
 // Limits for responses. job.MaxStoredBody limits the stored part of a body.
 const (
-	maxDrained     = 64 << 10 // bytes; a connection with a longer body is closed
+	maxDrained     = 64 << 10 // bytes; after a longer body, the connection is closed
 	maxStoredNames = 64
 	maxStoredHead  = 8 << 10 // bytes of names and values
 	maxRetryAfter  = 24 * time.Hour

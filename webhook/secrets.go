@@ -13,8 +13,8 @@ const (
 	secretBytes  = 32
 )
 
-// NewSecret generates a signing secret for a webhook. `secret` is the Standard Webhooks form for the owner. `sealed` is the encrypted
-// form.
+// NewSecret generates a signing secret for a webhook. `secret` is the Standard Webhooks form, which the owner gets. `sealed` is the
+// encrypted form, which the store gets.
 func (v *Vault) NewSecret(webhook job.ID) (secret string, sealed []byte, err error) {
 	random := randomSecret()
 	return secretText(random), v.Seal(secretContext(webhook), random), nil

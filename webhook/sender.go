@@ -30,7 +30,7 @@ type SenderConfig struct {
 	Version   string // of the program, for User-Agent
 	Timeout   time.Duration
 	Guard     *Guard
-	RootCAs   *x509.CertPool // nil for the system's
+	RootCAs   *x509.CertPool // nil: certificates of the system
 	Log       *slog.Logger   // for errors of class SendInternal
 }
 
@@ -139,7 +139,7 @@ func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url
 	if parent := traceparent(ctx, p); parent != "" {
 		r.Header.Set("Traceparent", parent) // not signed, because proxies may change this header
 	}
-	// This header makes net/http retry a POST if the receiver has closed an idle connection. Without values, it is not sent.
+	// This header makes net/http retry a POST if the receiver has closed an idle connection. net/http does not send a header without values.
 	r.Header["Idempotency-Key"] = []string{}
 
 	secrets, err := s.reveal(p, now)

@@ -22,8 +22,8 @@ const (
 	maxConnBuffer   = 1 << 20
 )
 
-// connector connects to receivers. The guard checks each address before it is dialed. It uses no proxy, and limits the header size of
-// responses.
+// connector connects to receivers. The guard checks each address before it is dialed. A connector uses no proxy, and limits the header
+// size of responses.
 type connector struct {
 	dialer    *net.Dialer
 	tls       *tls.Config
