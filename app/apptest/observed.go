@@ -26,7 +26,7 @@ func (w *World) Logged(task job.Task, action, from, to string) map[string]any {
 	return lines[0]
 }
 
-// Tracer returns a tracer whose spans can be read with Span and SpansNamed.
+// Tracer returns a tracer. Span and SpansNamed return its ended spans.
 func (w *World) Tracer() trace.Tracer { return w.provider.Tracer("test") }
 
 // Traced runs f inside a server span, and returns the span's traceparent.

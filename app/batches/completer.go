@@ -1,4 +1,4 @@
-// Package batches completes batches whose jobs have all ended.
+// Package batches completes batches in which all jobs have ended.
 package batches
 
 import (
@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// RestInterval is the pause between two rounds. During the pause, Run collects touched batches, so that one statement checks many.
+	// RestInterval is the pause between two rounds. Touched batches wait during the pause, so that one statement checks many batches.
 	RestInterval = 50 * time.Millisecond
 	// ChunkSize is the number of batches per statement.
 	ChunkSize = 100

@@ -102,8 +102,8 @@ func tally(c *job.BulkCount, operation *job.Bulk, jobs []job.BulkAlike) {
 	}
 }
 
-// Abort stops an operation. Finished items are not undone. Aborting it again returns the same result. Aborting a finished operation is a
-// conflict.
+// Abort stops an operation. Finished items are not undone. Aborting an aborted operation returns the same result. Aborting a finished
+// operation is a conflict.
 func (s *Service) Abort(ctx context.Context, client, id job.ID) (*job.Bulk, error) {
 	b, changed, err := s.AbortBulk(ctx, client, id)
 	if err == nil && changed {
