@@ -96,14 +96,14 @@ type Effect struct {
 // Close says when the connection is closed.
 type Close string
 
-// Times at which a connection may be closed.
+// When and how a fault closes a connection.
 const (
-	CloseBefore  Close = "before"       // the request has no effect
+	CloseBefore  Close = "before"       // the request has no effect and gets no response
 	AfterCommit  Close = "after_commit" // the request has an effect, but its response is lost
 	CloseMidBody Close = "mid_body"
 	CloseNever   Close = "never" // no effect and no response; the connection stays open until the client hangs up, at most for MaxDelay
 	CloseStall   Close = "stall" // half of the response, then nothing until the client hangs up, for at most MaxDelay
-	CloseHalf    Close = "half"  // half-close: the service closes the connection for writing, without "Connection: close"
+	CloseHalf    Close = "half"  // half-close: the service closes its sending side without having sent "Connection: close"
 )
 
 // Closes lists the values of Effect.Close. NextCloses lists the values of Effect.NextRequest.

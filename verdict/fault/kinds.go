@@ -79,7 +79,7 @@ type Count struct {
 	Times    int    `json:"times"`
 }
 
-// About returns the faults that the profile surely causes, each with the count 0.
+// About returns the faults that the profile always causes, each with the count 0.
 func (p Profile) About(api API, seed int64) (about []Count) {
 	for _, r := range p.Rules(api, seed) {
 		if r.Match.Probability > 0 {
