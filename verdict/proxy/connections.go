@@ -18,7 +18,7 @@ import (
 const (
 	headerTimeout = 30 * time.Second
 	idleTimeout   = 2 * time.Minute
-	halfTimeout   = 10 * time.Second // how long a half-closed connection may stay open (the client may send another request)
+	halfTimeout   = 10 * time.Second // how long a half-closed connection stays open, so that the client can send another request
 )
 
 // Server returns the HTTP/1.1 and HTTP/2 server of the proxy.

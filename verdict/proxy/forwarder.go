@@ -103,7 +103,7 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusHTTPVersionNotSupported, "Send the CONNECT request over HTTP/1.1.")
 		return
 	}
-	_ = client.SetDeadline(time.Time{}) // clear the deadline for the header of the request
+	_ = client.SetDeadline(time.Time{}) // remove the deadline, which was only for reading the header of the CONNECT request
 	if _, err := io.WriteString(client, "HTTP/1.1 200 Connection Established\r\n\r\n"); err != nil {
 		_ = client.Close()
 		if beyond != nil {

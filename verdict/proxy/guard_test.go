@@ -30,7 +30,7 @@ func ask(h http.Handler, method, path, host, body string, headers ...string) int
 
 const sessions = "/-/forgerun/v1/testbed/sessions"
 
-// A web page with a host name that points at this machine can read neither the control routes nor the target.
+// A web page with a host name that points at this machine can read neither the proxy's own routes nor the target.
 func TestForeignHostsAreMisdirected(t *testing.T) {
 	t.Parallel()
 	p := guarded(t)
@@ -62,8 +62,8 @@ func TestForeignHostsAreMisdirected(t *testing.T) {
 	}
 }
 
-// Web pages of other sites and ports can neither change nor read anything. A form cannot use the control routes, because it cannot send
-// JSON.
+// Web pages of other sites and ports can neither change nor read anything. A form cannot use the proxy's own routes, because it cannot
+// send JSON.
 func TestPagesOfOthersAreRefused(t *testing.T) {
 	t.Parallel()
 	p := guarded(t)

@@ -223,7 +223,7 @@ func TestListsNameJobsByLastSegment(t *testing.T) {
 	}
 }
 
-// A rewritten stream arrives completely over each version of HTTP, even if the target announced its length.
+// A rewritten stream arrives completely over each version of HTTP, even if the target sent a Content-Length.
 func TestRewrittenStreams(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", http.HandlerFunc(events))

@@ -36,8 +36,8 @@ func (s *sessions) noteEvent(in *session, x *verdict.Exchange, e *fault.Effect, 
 	x.More = x.More || shown.More
 }
 
-// noteEventJobs adds the jobs in an event of the target to x. The session notes which of them have ended. In the stream of one job, the
-// state in each event belongs to that job.
+// noteEventJobs adds the jobs in an event of the target to x. The session notes which of the jobs have ended. In the stream of one job,
+// the state in each event belongs to that job.
 func (s *sessions) noteEventJobs(in *session, document any, x *verdict.Exchange) {
 	s.within(in, func(n *session) {
 		s.show(n, document, x)

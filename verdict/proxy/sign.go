@@ -135,7 +135,7 @@ func (h *Hook) validlySigned(d *delivery) bool {
 	return len(all) > 0
 }
 
-// key returns the secret as bytes for the scheme, or nil if the hook has no secret.
+// key returns the signing key of the scheme, or nil if the hook has no secret.
 func (h *Hook) key(s *scheme) []byte {
 	if len(h.secret) == 0 || s.secret == nil {
 		return h.secret
