@@ -89,8 +89,8 @@ func (l *loops) right(who reader, before, x *exchange, found string) {
 	l.pass(before, x, found)
 }
 
-// noteMistake does not count every mistake of a reader. Mistakes count only if at least three in a row are evenly spaced, or too close
-// together for several readers. Other mistakes may come from several readers that take turns, such as browser tabs.
+// noteMistake notes a mistake of a reader. Mistakes count only if at least three in a row are evenly spaced, or too close together for
+// several readers. Other mistakes may come from several readers that take turns, such as browser tabs.
 func (l *loops) noteMistake(who reader, crowded bool, m mistake) {
 	now := l.rows[who]
 	if now == nil {

@@ -63,7 +63,7 @@ func repeatedRefusals(r *record, f *finding) {
 	refused := newStreaks[request]()
 	r.each(func(x *exchange) {
 		at := request{x.era, x.Method, x.Path, x.Query, x.Body, x.KeyID}
-		if x.Body == "" { // if the body's hash is unknown, the idempotency key and the correlation id tell requests apart
+		if x.Body == "" { // without a hash of the body, the idempotency key and the correlation id distinguish requests
 			at.body = x.Key + " " + x.Correlation
 		}
 		switch {
@@ -175,7 +175,7 @@ func refusal(x *exchange) bool {
 	return false
 }
 
-// effort has what all tries of one request have in common.
+// effort identifies the tries of one request.
 type effort struct {
 	era                                       int
 	method, path, query, key, correlate, body string

@@ -90,7 +90,7 @@ func (r *record) resumptions() (resumption func(x *exchange) *exchange) {
 	}
 }
 
-// newest returns the last event id of the stream x. Without events, it is the Last-Event-ID that the client sent. `may` has all ids from
+// newest returns the last event id of the stream x or, without events, the Last-Event-ID that the client sent. `may` has all ids from
 // which the client may resume, because the client may not have got the last events.
 func newest(x *exchange) (id string, may []string) {
 	all := append([]string{x.LastEventID}, x.Stream.IDs...)
@@ -124,7 +124,7 @@ func resumed(r *record, f *finding) {
 		switch {
 		case y.LastEventID == "" && byCursor:
 		case y.LastEventID == "" && slices.Contains(x.Stream.IDs, "") && slices.Contains(may, ""):
-			return // the client may have got an event with an empty id, after which it sends no Last-Event-ID
+			return // the client may have received an event with an empty id, which clears its Last-Event-ID
 		case y.LastEventID == "":
 			f.fail(x, y, "The client reopened the stream without Last-Event-ID; the last id that it received was "+want+".", expected)
 			return

@@ -35,8 +35,8 @@ func tolerant(r *record, f *finding) {
 	t.deliveries()
 }
 
-// unfamiliar reports whether the effect adds members, states or events that the API does not describe. Unfinished and OtherEnd show
-// states of the API, which clients must know.
+// unfamiliar reports whether the effect adds members, states or events that the API does not describe. Unfinished and OtherEnd do not
+// count, because clients must know the states of the API.
 func unfamiliar(e *fault.Effect) bool {
 	unknown := *e
 	unknown.Unfinished, unknown.OtherEnd = false, false
@@ -51,7 +51,7 @@ type tolerance struct {
 	retries bool             // whether the client repeats reads that fail with a known error
 }
 
-// shown judges whether the client read the job again after x showed it as unfinished.
+// shown judges whether the client read the job again after x, which showed the job as unfinished.
 func (t *tolerance) shown(x *exchange, id string) {
 	if x.Role == List && t.runs[id] == nil || t.knew(id, x) {
 		return // the job may belong to another client, or the client has already seen the job's end
@@ -116,7 +116,7 @@ func (r *record) retriesReads() bool {
 	return repeated && !dropped
 }
 
-// deliveries judges how the client answered deliveries with unknown parts. It skips deliveries without a response.
+// deliveries judges how the client answered deliveries with unknown members or states. It skips deliveries without a response.
 func (t *tolerance) deliveries() {
 	for i := range t.Attempts {
 		a := &t.Attempts[i]

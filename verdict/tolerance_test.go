@@ -223,7 +223,7 @@ func TestCopies(t *testing.T) {
 	})
 }
 
-// The profiles that a rule lists are exactly those that can test it.
+// Each rule lists exactly the profiles that can test the rule.
 func TestProfilesOfRules(t *testing.T) {
 	t.Parallel()
 	exercise := map[string]string{}

@@ -55,7 +55,7 @@ type Record struct {
 type rule struct {
 	id, title string
 	demand    demand // demand on clients of our API
-	standard  demand // demand on clients of other APIs; if it is empty, `demand` applies to them too
+	standard  demand // demand on clients of other APIs; if empty, `demand` applies to these clients too
 	exercise  string
 	profiles  []fault.Profile // profiles with faults that test the rule; empty: every profile tests it
 	untested  string          // why the rule was not tested, as a phrase
@@ -213,5 +213,5 @@ func submits(x *exchange) bool { return x.Role == Submit || batch(x) }
 
 func batch(x *exchange) bool { return x.Role == SubmitMany }
 
-// requiredWait returns how long the Retry-After of x tells a client to wait. x must have one.
+// requiredWait returns how long the Retry-After of x tells a client to wait. x must have a Retry-After.
 func requiredWait(x *exchange) time.Duration { return time.Duration(*x.RetryAfter) * time.Second }

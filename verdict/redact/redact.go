@@ -20,7 +20,7 @@ const (
 	maxValue = 200 // maximum size of the value of a query parameter, in bytes
 	maxParts = 64  // maximum number of stored query parameters; a hash stands for all others
 	maxDepth = 3   // maximum nesting of URLs in parameters of URLs
-	slack    = 512 // a secret may begin in the stored part of a text and end after it, so this many more bytes are searched
+	slack    = 512 // bytes to search after the stored part of a text, because a secret may end there
 )
 
 // names lists the names of secrets, in lower case and without punctuation.

@@ -43,7 +43,8 @@ type view struct {
 	MoreBreaking int  // number of requests that broke rules but are not in Breaking
 }
 
-// HTML writes the verdict as a single-file page without scripts. The page has only the first requests. The journal has all.
+// HTML writes the verdict as a single-file page without scripts. The page lists only the first requests, and the first that broke rules.
+// The journal lists all requests.
 func HTML(w io.Writer, v *verdict.Verdict) error {
 	shown := view{Verdict: v}
 	var points []point

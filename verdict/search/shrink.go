@@ -237,8 +237,8 @@ func (s Schedule) withSteps(i, k int) (part Schedule) {
 	return part
 }
 
-// withoutStep returns the schedules without one step or one of its repetitions. Later steps keep their request numbers in one schedule,
-// and get lower ones in another.
+// withoutStep returns the schedules without one step or one of its repetitions. For a removed step, there may be two schedules: later
+// steps have lower request numbers in the first, and keep their numbers in the second.
 func withoutStep(s Schedule) (all []Schedule) {
 	for i, step := range s {
 		rest := slices.Delete(slices.Clone(s), i, i+1)
@@ -265,7 +265,7 @@ func withoutStep(s Schedule) (all []Schedule) {
 func earlier(s Schedule) (all []Schedule) {
 	var operations []string
 	for _, step := range s {
-		if slices.Contains(operations, step.Operation) || step.Nth == 1 { // steps are sorted by request
+		if slices.Contains(operations, step.Operation) || step.Nth == 1 { // the first step of an operation has the lowest Nth
 			continue
 		}
 		operations = append(operations, step.Operation)

@@ -26,7 +26,7 @@ type ordered struct {
 	to   *jsontext.Encoder
 }
 
-// value reads the next value from the original, and encodes v with that value's member order.
+// value encodes v with the member order of the next value in the original.
 func (o *ordered) value(v any) error {
 	kind := o.from.PeekKind()
 	if object, ok := v.(map[string]any); ok && kind == '{' {
