@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// SendChanged sends a delivery changed by a fault of the test bed, such as a wrong signature. It has the same time limit as Send.
+// SendChanged is like Send, but a fault of the test bed changes the delivery. For example, the signature is wrong.
 func (s *Sender) SendChanged(ctx context.Context, p job.ClaimedDelivery, e fault.Effect) job.Sent {
 	return s.send(ctx, p, e)
 }

@@ -48,7 +48,7 @@ type signingKey struct {
 // NewKeyring makes a keyring.
 func NewKeyring(v *Vault, store KeyStore) *Keyring { return &Keyring{vault: v, store: store} }
 
-// Ensure reads the keys, and adds one if there is none. If several processes call it at once, the store keeps only one new key.
+// Ensure reads the keys, and adds a key if there is none. If several processes call it at once, the store keeps only one new key.
 func (k *Keyring) Ensure(ctx context.Context) error {
 	known, err := k.store.SigningKeys(ctx)
 	if err != nil {
@@ -175,8 +175,8 @@ func (k *Keyring) current(now time.Time) (signingKey, error) {
 	return choose(*keys, now)
 }
 
-// choose returns the newest key that already signs and has not retired. If no key signs yet, it returns the earliest one: the store's
-// clock may be ahead.
+// choose returns the newest key that already signs and has not retired. If no key signs yet, because the store's clock is ahead, it
+// returns the key that signs first.
 func choose(keys []signingKey, now time.Time) (signingKey, error) {
 	var best *signingKey
 	for i := range keys {

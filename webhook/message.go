@@ -54,7 +54,7 @@ type emittedDocument struct {
 	} `json:"emitted"`
 }
 
-// plainDocument has no MarshalJSON: an embedded job.Document would hide the field Emitted.
+// plainDocument is a job.Document without MarshalJSON. If emittedDocument had this method, its JSON would lack the field Emitted.
 type plainDocument job.Document
 
 func render(links job.Links, o *job.Occurrence, mode job.ContentMode, changed fault.Effect) (message, error) {

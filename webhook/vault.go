@@ -12,8 +12,8 @@ const masterKeyBytes = 32
 
 var errSealed = errors.New("it was encrypted with another FORGERUN_MASTER_KEY, or is damaged")
 
-// Vault encrypts values with AES-256-GCM under the master key. A random nonce precedes each value. Decryption needs the same context as
-// encryption, for example the id of the webhook.
+// Vault encrypts values with AES-256-GCM under the master key. A random nonce precedes each encrypted value. Decryption needs the same
+// context as encryption, for example the id of the webhook.
 type Vault struct {
 	aead cipher.AEAD
 }
