@@ -120,7 +120,7 @@ func TestConnectionsAreRefused(t *testing.T) {
 	require.Equal(t, 202, again.StatusCode)
 }
 
-// With a TLS fault, the next connection fails. The one after it works.
+// With a TLS fault, only the next connection fails.
 func TestTLSFails(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"HTTP/1.1", "HTTP/2.0"} {

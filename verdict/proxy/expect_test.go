@@ -93,7 +93,7 @@ func TestEarlyResponses(t *testing.T) {
 	}
 }
 
-// Requests that offer HTTP/2 are served and recorded like others. A reverse proxy refuses CONNECT.
+// Requests that offer HTTP/2 are served and recorded. A reverse proxy refuses CONNECT.
 func TestH2COffersAndConnect(t *testing.T) {
 	t.Parallel()
 	got := make(chan string, 1)

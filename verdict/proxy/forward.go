@@ -138,8 +138,8 @@ func (p *Proxy) linksThrough(header string, in *http.Request) string {
 }
 
 // through returns the proxy's address for an address of the target, and other addresses unchanged. A target that receives the client's
-// Host header may write the proxy's own address with http, because the target does not know that the proxy uses TLS. Then through corrects
-// the scheme.
+// Host header does not know that the proxy uses TLS. The target may write the proxy's own address with http, and through corrects the
+// scheme.
 func (p *Proxy) through(address string, in *http.Request) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil {

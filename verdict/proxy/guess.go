@@ -139,7 +139,7 @@ func (g *guesses) noteRead(r *http.Request, document any) {
 			continue
 		}
 		rest := segments[i+1:]
-		if o.read == "" || len(rest) == 0 { // a path that ends with the id reads the resource itself
+		if o.read == "" || len(rest) == 0 { // prefer a path that ends with the id, because it reads the resource itself
 			before := strings.TrimSuffix(template("/"+strings.Join(segments[:i], "/")), "/")
 			o.read = strings.Join(append([]string{before, "{id}"}, rest...), "/")
 		}
@@ -200,7 +200,7 @@ func (g *guesses) guess() *verdict.Guess {
 			description.Job.State = add(description.Job.State, o.state)
 		}
 		for _, state := range o.latest {
-			if len(o.passing) > 0 && !o.passing[state] { // a final state is never followed by another one
+			if len(o.passing) > 0 && !o.passing[state] { // a final state is never followed by another state
 				finals[state] = true
 			}
 		}

@@ -27,7 +27,7 @@ func sign(key []byte, text string) []byte {
 	return m.Sum(nil)
 }
 
-// signing has the signing schemes of common APIs. sign sets the sender's headers. verify checks the headers like a receiver.
+// signing has the signing schemes of common APIs. `sign` sets the sender's headers. `verify` checks the headers like a receiver.
 var signing = map[string]struct {
 	sign   func(h http.Header, body, secret string, at time.Time)
 	verify func(h http.Header, body string) bool
@@ -95,7 +95,7 @@ func hooked(t *testing.T, secret string, receiver http.HandlerFunc) (b *bench, s
 	}
 }
 
-// With every scheme, a receiver that verifies signatures passes, and one that accepts everything fails.
+// With every scheme, a receiver that verifies signatures passes, and a receiver that accepts everything fails.
 func TestDeliveries(t *testing.T) {
 	t.Parallel()
 	for name, scheme := range signing {

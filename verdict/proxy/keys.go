@@ -83,8 +83,8 @@ func forms(text string) []string {
 	return all
 }
 
-// keyInURL sets x.KeyInURL if the URL has the parameter access_token (RFC 6750, section 2.3), or a key that a request of the session had
-// in a header. URLs that come from the target do not count: the client did not build them.
+// keyInURL sets x.KeyInURL if the URL contains a key: the parameter access_token (RFC 6750, section 2.3), or a key that the
+// session has seen in a header. URLs that come from the target do not count: the client did not build them.
 func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
 	s.within(in, func(n *session) {
 		for _, key := range s.keysOf(r.Header) {

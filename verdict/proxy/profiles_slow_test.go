@@ -22,7 +22,7 @@ import (
 
 var errGaveUp = errors.New("gave up")
 
-// careful is a correct client: it obeys Retry-After up to 10 s, and has a time-out, a limit of tries, and one key per job.
+// careful is a correct client. It obeys Retry-After up to 10 s. It has a time-out, a limit of tries, and one key per job.
 type careful struct {
 	*bench
 	api vendor

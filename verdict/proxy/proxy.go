@@ -201,7 +201,7 @@ func (p *Proxy) inject(a *response, r *http.Request, e *fault.Effect) {
 			to = p.moves.to(r, other)
 		}
 		a.Header().Set("Location", to)
-		a.Header().Set("Content-Length", "0") // with a known length, finish records the exchange before it sends the response
+		a.Header().Set("Content-Length", "0") // with a known length, the exchange is recorded before the response is sent
 		a.WriteHeader(e.Moved)
 	case e.HTML:
 		status := e.Status

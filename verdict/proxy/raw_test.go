@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// endToEnd drops the parts of a message that a proxy may change: the version, the order and case of names, chunk sizes, and hop-by-hop
-// fields.
+// endToEnd drops the parts of a message that a proxy may change: version, order and case of names, chunk sizes, and hop-by-hop fields.
 func endToEnd(message string) string {
 	head, body, _ := strings.Cut(message, "\r\n\r\n")
 	if strings.HasPrefix(message, "HTTP/1.1 1") { // informational

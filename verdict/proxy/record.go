@@ -214,8 +214,8 @@ func (n *session) made(s *sessions, r *http.Request, x *verdict.Exchange, m *api
 	}
 }
 
-// noteState notes the state in which a response shows a job. The state is in the document or follows from the status: 303 leads
-// to the result of an ended job, 202 means unfinished, and 200 after 202 means ended.
+// noteState notes the state in which a response shows a job. The state is in the document or follows from the status. 303 leads to the
+// result of an ended job. 202 means unfinished, and 200 after 202 means ended.
 func (n *session) noteState(a *api.API, name string, status int, h http.Header, document any, at time.Time) (final, known bool) {
 	j := n.job(name)
 	if j == nil {

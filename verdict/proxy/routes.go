@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/report"
 )
 
-// Prefix is the prefix of the proxy's own routes. The routes below it are the same as those of ForgeRun's test bed.
+// Prefix is the prefix of the proxy's own routes. Below Prefix, the routes are the same as in ForgeRun's test bed.
 const Prefix = "/-/forgerun/"
 
 const maxRequest = 1 << 20

@@ -64,7 +64,7 @@ func (s *sessions) shape(in *session) *wire.Shape {
 	return &shape
 }
 
-// recordRewritten corrects x after the effect has rewritten the document: a job that has ended may now appear unfinished to the client. If
+// recordRewritten corrects x after the effect has rewritten the document. A job that has ended may now appear unfinished to the client. If
 // the effect sets an unknown state without Unfinished, other members may still show the end. The job is then also in MaybeFinal.
 func (s *sessions) recordRewritten(in *session, x *verdict.Exchange, e *fault.Effect, rewritten []byte) {
 	var seen verdict.Exchange
@@ -146,7 +146,7 @@ func (a *response) earlierResponse() (p *pending) {
 	return p
 }
 
-// sendEarlier makes finish send an earlier response, with the Retry-After of the effect.
+// sendEarlier prepares an earlier response, with the Retry-After of the effect. The method finish sends this response.
 func (a *response) sendEarlier(p *pending) {
 	a.earlier = &pending{p.status, p.header.Clone(), p.body}
 	a.retryAfter(a.earlier.header)

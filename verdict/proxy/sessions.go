@@ -46,7 +46,7 @@ type session struct {
 	faults    rules               // rules of a session with a label
 	bytes     int                 // approximate size of the session
 	attempts  []verdict.Attempt   // delivery attempts
-	tries     map[string]int      // number of attempts by id of the delivery
+	tries     map[string]int      // number of attempts by delivery id
 	jobs      map[string]*jobSeen // jobs by id or address
 	results   map[string]string   // job by address of its result
 	keys      keys

@@ -23,12 +23,12 @@ type scheme struct {
 	dated  bool // whether the signature covers a time
 	secret func(text []byte) []byte
 	sign   func(h http.Header, body []byte, at time.Time, secret []byte) // nil if signing needs the sender's private key
-	// signed returns the signatures of a delivery and the time that they cover. The signatures have the form that sign writes. If the
-	// signatures have no time, `at` is zero.
+	// signed returns the signatures of a delivery, in the form that `sign` writes. `at` is the time that the signatures cover; zero if they
+	// cover no time.
 	signed func(h http.Header) (at time.Time, signatures []string)
 }
 
-// maxAge is the maximum difference between the time of a valid signature and now, as Standard Webhooks and Stripe recommend.
+// maxAge is how far the time of a valid signature may be from now. Standard Webhooks and Stripe recommend this value.
 const maxAge = 5 * time.Minute
 
 var schemes = []scheme{
