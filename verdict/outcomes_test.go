@@ -19,7 +19,7 @@ func (t *trace) result(rule string) (found verdict.Result) {
 	return found
 }
 
-// The first group is the job's batch; the others are bulk operations.
+// The first of `groups` is the batch of the job; the others are bulk operations.
 func (t *trace) end(n byte, groups ...string) *trace {
 	run := verdict.Run{ID: id(n), State: "SUCCEEDED", Finished: t.now, Groups: groups}
 	if len(groups) > 0 {

@@ -26,7 +26,7 @@ func byFault(status int) func(*verdict.Exchange) {
 	}
 }
 
-// A client repeats a request unchanged after 307 and 308, reads the target with GET after 303, and stops in a redirect loop.
+// A client repeats a request unchanged after 307 and 308. After 303, it reads the target with GET. It stops in a redirect loop.
 func TestRedirects(t *testing.T) {
 	t.Parallel()
 	same := func(x *verdict.Exchange) { x.Body = "body" }

@@ -9,7 +9,7 @@ import (
 // Limits of repeated attempts.
 const (
 	MaxTries    = 10 // maximum number of tries of a failing request, and of reads of a missing job
-	MaxRenewals = 3  // maximum number of new API keys in a row that are all refused
+	MaxRenewals = 3  // maximum number of consecutive new API keys that are refused
 )
 
 // streak is a series of equal requests with the same result. Other requests may be in between.

@@ -69,7 +69,8 @@ func ordersOf(r *record) *orders {
 	return o
 }
 
-// succeeded reports whether a try that ended after the start of x succeeded, or whether the client found the job in another way.
+// succeeded reports whether a try that ended after the start of x succeeded. It also reports true if the client found the job in another
+// way.
 func (o *orders) succeeded(x *exchange) bool {
 	for _, same := range resubmitted(scope{}, x) {
 		if o.made[same].After(x.Start) {

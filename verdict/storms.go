@@ -70,8 +70,8 @@ func resent(x, y *exchange) bool {
 	return !x.Arrived() && x.Reused && x.Connection != y.Connection && y.Start.Sub(x.End()) < FollowWithin
 }
 
-// atOnce reports whether y came immediately after x. If the response was lost, the time counts from the start of x, because the client may
-// have noticed the loss at any time after the start.
+// atOnce reports whether y came immediately after x. If the response was lost, the time counts from the start of x. From then on, the
+// client may have noticed the loss at any time.
 func atOnce(x, y *exchange) bool {
 	from := x.End()
 	if !x.Arrived() {

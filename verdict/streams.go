@@ -58,7 +58,7 @@ func (r *record) joinStreamRecords() {
 	}
 }
 
-// mayHaveShown reports whether the client may have seen the job's end in a response whose content is not recorded.
+// mayHaveShown reports whether the client may have seen the job's end in a response with unrecorded content.
 func (r *record) mayHaveShown(id string, since, until time.Time) bool {
 	return r.open[""].overlap(since, until) || r.open[id].overlap(since, until)
 }

@@ -23,7 +23,7 @@ func late(x verdict.Exchange, n int) verdict.Exchange {
 	return x
 }
 
-// A client resumes a stream with the last event id, and keeps the id and the retry time until it gets new ones.
+// A client resumes a stream with the last event id. It keeps the id and the retry time until the stream sets new values.
 func TestResumedStreams(t *testing.T) {
 	t.Parallel()
 	const ok, fail, not = verdict.OK, verdict.Fail, verdict.NotTested

@@ -23,7 +23,7 @@ type Operation struct {
 type pair [2]fault.Effect
 
 // planner generates the schedules to try. First, it tries each fault at the first request of each operation. Then it alternates between
-// walks (see walk), pairs alone, and single faults at later requests. The same seed and the same client lead to the same schedules.
+// walks (see walk), pairs on their own, and single faults at later requests. The same seed and the same client lead to the same schedules.
 type planner struct {
 	*rand.Rand
 	operations []Operation
@@ -35,7 +35,7 @@ type planner struct {
 	alone      []Schedule        // pairs that are not part of a walk
 	pairs      map[string][]pair // pairs for the next walks, by operation
 	redrawn    map[string]bool   // operations that have used all their pairs, and use them again
-	again      []Schedule        // schedules to repeat without the steps that excuse a failure
+	again      []Schedule        // shortened schedules to try, without the steps that excuse a failure
 	known      []Schedule        // findings; schedules that contain one are not tried
 	turn       int               // number of schedules drawn after `first` was empty
 }
@@ -77,8 +77,8 @@ func (p *planner) singles(nth int) (quick, patient []Schedule) {
 	return quick, patient
 }
 
-// pairsOf returns pairs of an operation, simpler faults first. If `alone` is true, these are the pairs that cannot be part of a walk, and
-// otherwise the pairs that can.
+// pairsOf returns pairs of an operation, simpler faults first. If `alone` is true, these pairs cannot be part of a walk. If `alone` is
+// false, they can.
 func (p *planner) pairsOf(o Operation, alone bool) (all []pair) {
 	list := catalogue[o.Of]
 	add := func(a, b fault.Effect) {

@@ -57,7 +57,7 @@ func (p Progress) String() string {
 // ErrBroken means that the client breaks a rule or fails without faults, so a search makes no sense.
 var ErrBroken = errors.New("the client breaks even without faults")
 
-// Finding is a schedule that broke the client. It is minimal unless Cut is set or it is flaky.
+// Finding is a schedule that broke the client. A finding is minimal unless Cut is set or the finding is flaky.
 type Finding struct {
 	Name     string        `json:"name"`
 	Schedule Schedule      `json:"schedule"`

@@ -58,7 +58,7 @@ func sortFirst(shown []Break, b Break) []Break {
 	)
 }
 
-// After an error, keepUnfinished stores the finding if the search has ended. Otherwise it returns err.
+// After an error, keepUnfinished stores the finding if `ctx` has ended. If `ctx` has not ended, keepUnfinished returns err.
 func (s *search) keepUnfinished(ctx context.Context, f Finding, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -237,8 +237,8 @@ func (s Schedule) withSteps(i, k int) (part Schedule) {
 	return part
 }
 
-// withoutStep returns the schedules without one step or one of its repetitions. For a removed step, there may be two schedules: later
-// steps have lower request numbers in the first, and keep their numbers in the second.
+// withoutStep returns the schedules without one step or one of its repetitions. For a removed step, there may be two schedules: one with
+// lower request numbers for later steps, and one with unchanged numbers.
 func withoutStep(s Schedule) (all []Schedule) {
 	for i, step := range s {
 		rest := slices.Delete(slices.Clone(s), i, i+1)

@@ -51,7 +51,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// again reports whether the socket of a failed Accept was closed by Refuse, or replaced by a new one.
+// again reports whether Accept must try again, because Refuse closed the socket or a new socket replaced it.
 func (l *Listener) again(failed net.Listener) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -33,8 +33,8 @@ func (s *Shape) Jobs(document []byte, x *verdict.Exchange) {
 	}
 }
 
-// Rewritten adds the jobs in the rewritten document to x. If the effect sets a state and Unfinished is false, jobs that have ended in the
-// original document are added to x.MaybeFinal.
+// Rewritten adds the jobs in the rewritten document to x. If the effect sets a state without Unfinished, other members may still show the
+// end. Then Rewritten adds jobs that have ended in the original document to x.MaybeFinal.
 func (s *Shape) Rewritten(e *fault.Effect, document []byte, x *verdict.Exchange) {
 	s.Jobs(s.Rewrite(e, document), x)
 	if e.JobStatus == "" || e.Unfinished {
