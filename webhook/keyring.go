@@ -102,7 +102,7 @@ func (v *Vault) Check(keys []job.SigningKey) error {
 	return nil
 }
 
-// Run refreshes the keys every 30 seconds, until ctx ends. After a failure the known keys stay in use until they retire.
+// Run refreshes the keys every 30 seconds, until ctx ends. After a failure, the keys of the last refresh stay in use until they retire.
 func (k *Keyring) Run(ctx context.Context) {
 	ticker := time.NewTicker(refreshEvery)
 	defer ticker.Stop()
