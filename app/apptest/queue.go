@@ -20,7 +20,7 @@ type Queue struct {
 	delivered []job.ID
 	progress  map[job.ID]job.Notification
 
-	// Tests read these fields without the lock, so nothing may use the queue meanwhile.
+	// Tests read these fields without the lock, so no goroutine may use the queue at that time.
 	Tasks   map[job.ID]bool // jobs and deliveries that have a task
 	Ensured [][]job.ID
 	Removed []job.ID

@@ -62,7 +62,7 @@ func (s *Completer) Touch(batches ...job.ID) {
 }
 
 // Run completes touched batches until ctx ends. Batches touched within one RestInterval are checked together. If a statement fails, Run
-// retries its batches after RetryInterval.
+// checks the batches of this statement again after RetryInterval.
 func (s *Completer) Run(ctx context.Context) {
 	for ; ; app.Sleep(ctx, RestInterval) {
 		select {
