@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// checkExistence checks that an accepted job exists and has the submitted values. checkTicket checks that jobs do not share a ticket.
+// checkExistence checks that an accepted job exists and has the submitted values.
 func (c *checker) checkExistence() {
 	submitted := c.byKind[history.Submitted]
 	rows, lists := c.run.complete(Rows), c.run.complete(Lists)
@@ -96,7 +96,7 @@ func exposure(f *history.Fact) string {
 	return exposures[f.Kind]
 }
 
-// checkOwners checks that only a job's owner sees it or acts on it.
+// checkOwners checks that only the owner of a job can see or change the job.
 func (c *checker) checkOwners() {
 	owned := c.tenant >= 0
 	if !owned && !c.run.complete(Rows) && !c.run.complete(Lists) {
@@ -164,7 +164,7 @@ const (
 func (a *across) mark(ticket int64, flags byte) (before byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if ticket >= 1 && ticket < int64(len(a.tickets)) { // other tickets do not exist; checkExistence reports them
+	if ticket >= 1 && ticket < int64(len(a.tickets)) { // checkExistence reports jobs with other ticket numbers
 		before = a.tickets[ticket]
 		a.tickets[ticket] |= flags
 	}
@@ -183,8 +183,8 @@ func (a *across) sent(f *history.Fact) {
 	a.mark(f.Ticket, flags)
 }
 
-// checkTicket checks that each accepted ticket has one job, and a refused ticket has none. checkLoose has already recorded the submissions
-// without a job.
+// checkTicket checks that no ticket has two jobs, and that a refused ticket has no job. The judge passes refused submissions to checkLoose
+// first, which sets their flags.
 func (c *checker) checkTicket() {
 	for _, f := range c.byKind[history.Submitted] {
 		if f.Submission != nil {
@@ -205,7 +205,7 @@ func (c *checker) checkTicket() {
 	c.must(known&(ticketAccepted|ticketOpen) > 0 || known&ticketSent == 0, accepted, "submission %d was refused, but its job exists", ticket)
 }
 
-// scheduleRuns counts the jobs of a schedule by due time. The keys of jobs are Unix times in microseconds.
+// scheduleRuns counts the jobs of a schedule by due time.
 type scheduleRuns struct {
 	history.Schedule
 	tenant int
@@ -225,7 +225,8 @@ func (a *across) addRun(j *history.Job) {
 	}
 }
 
-// checkRun checks that a schedule's job has the schedule's client and one of its due times. The job must not be created before that time.
+// checkRun checks a job of a schedule. The job must belong to the schedule's client and to one of the due times. It must not be created
+// before its due time.
 func (c *checker) checkRun() {
 	s := c.run.across.schedules[c.job.ScheduleID]
 	if s == nil {
@@ -244,13 +245,13 @@ func (c *checker) checkRun() {
 		"the job is for the due time %s, but was created earlier, at %s", clock(due), clock(c.job.CreatedAt))
 }
 
-// checkSchedules checks that each due time has one job. Unless it is interrupted, the simulator waits until its schedules have ended, so
-// all due times have passed.
+// checkSchedules checks that each due time has exactly one job. All due times have passed, because the simulator waits for the end of its
+// schedules (unless it is interrupted).
 func (c *checker) checkSchedules() {
 	if !c.run.complete(Rows) && !c.run.complete(Lists) {
 		return
 	}
-	c.looked[scheduled]++ // so that a run without schedules is not reported as not checked
+	c.looked[scheduled]++ // the invariant counts as checked even in a run without schedules
 	for id, s := range c.run.across.schedules {
 		c.must(s.others == 0, scheduled, "schedule %s has %d jobs outside its due times, although no extra run was requested", id, s.others)
 		for due := s.CreatedAt.Add(s.Interval); !due.After(s.EndAt); due = due.Add(s.Interval) {

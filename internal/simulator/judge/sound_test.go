@@ -69,7 +69,7 @@ func TestSoundVariantsPass(t *testing.T) {
 		"a worker lost early": func(w *world) {
 			w.run.Killed = true
 			failedWith(othersJob, codeWorkerLost)(w)
-			w.run.TimeScale = new(10.0) // makes other jobs look too short, so they are dropped below
+			w.run.TimeScale = new(10.0) // at this time scale the other jobs would look too short
 			w.dropAll(not(about(othersJob)))
 		},
 	}

@@ -14,7 +14,7 @@ import (
 
 const (
 	maxViolations = 100 // violations listed for each invariant
-	maxHistories  = 10  // number of violations per invariant that include the job's history
+	maxHistories  = 10  // violations of each invariant that are listed with the history of their job
 )
 
 // Verdict is the outcome of a judgement.

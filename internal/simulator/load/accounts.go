@@ -134,7 +134,7 @@ func (e *Engine) Close() {
 const userAgent = "forgerun-simulator"
 
 // Connect checks that the service can be used. With a key, it reads a job that does not exist. Without a key, it registers a client. The
-// error is one sentence with a hint.
+// error says what the user should check.
 func Connect(ctx context.Context, address, key string) error {
 	c, err := client.New(client.Config{URL: address, Key: key, UserAgent: userAgent, MaxTries: 1})
 	if err != nil {

@@ -55,8 +55,7 @@ func (e *Engine) lookAtClock(ctx context.Context) (movable bool, err error) {
 	return true, nil
 }
 
-// apply records a reading as a move if it differs from the time that the known moves predict. The parameter took is the duration of the
-// reading.
+// apply records a reading as a move if the known moves do not explain its time or rate. `took` is the duration of the reading.
 func (c *serviceClock) apply(m history.Move, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,7 +69,7 @@ func (c *serviceClock) apply(m history.Move, took time.Duration) {
 	}
 }
 
-// ClockMoves returns the observed moves of the service's clock; none if it was never moved.
+// ClockMoves returns the observed moves of the service's clock.
 func (e *Engine) ClockMoves() history.Moves {
 	e.clock.mu.Lock()
 	defer e.clock.mu.Unlock()

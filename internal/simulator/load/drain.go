@@ -88,8 +88,8 @@ func (e *Engine) addCallback(t *ticket) {
 	}
 }
 
-// pending returns the number of pending deliveries. If Options.Pending is nil or fails, it counts webhooks and jobs that have a pending or
-// unreadable delivery. Without a receiver, it returns -1.
+// pending returns the number of pending deliveries. If Options.Pending is nil or fails, pending asks the API about each webhook and job,
+// and counts those with a pending delivery. A request that fails counts too. Without a receiver, it returns -1.
 func (e *Engine) pending(ctx context.Context) int64 {
 	if e.o.Receiver == nil {
 		return -1

@@ -30,8 +30,8 @@ type Options struct {
 	Recorder *report.Recorder
 	Receiver *receiver.Receiver                   // gets the webhooks; nil if the scenario has none
 	Pending  func(context.Context) (int64, error) // counts pending deliveries with one query; nil: each webhook is polled
-	// Recheck is the delay before a canceled job is canceled a second time; 0: never. The delay starts at the first cancel, or at execution_at
-	// if that is less than a minute away.
+	// Recheck is the delay before a canceled job is canceled a second time; 0: never. The delay starts at the first cancel. If execution_at is
+	// less than a minute after the cancel, the delay starts at execution_at.
 	Recheck time.Duration
 }
 
@@ -49,7 +49,7 @@ type Engine struct {
 	plan      *scenario.Plan
 	mu        sync.Mutex
 	callbacks []*ticket          // at most mostCallbacks tickets of jobs with a callback
-	schedules []*client.Schedule // equally many for each account, in the order of accounts
+	schedules []*client.Schedule // the schedules of the first account, then of the second, and so on
 	jobs      *jobs
 	clock     serviceClock
 	timeout   time.Duration
@@ -162,7 +162,7 @@ func (e *Engine) play(ctx context.Context, in scenario.Intent, intended time.Tim
 	}
 }
 
-// Jobs of schedules have no own ticket: all have this number.
+// All jobs of schedules have this ticket number.
 const scheduledTicket = -1
 
 // The last jobs of a schedule may come this late: a new leader may have to be elected first.

@@ -11,7 +11,8 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// If execution_at is further ahead than the drain time, follow ends farPatience after the planned cancel.
+// follow does not wait for an execution_at that is further ahead than the drain time. It then stops farPatience after the time of the
+// planned cancel.
 const farPatience = 10 * time.Second
 
 // follow sends the planned polls, cancels and retries for an accepted job. It stops when the scenario's drain time has passed since the
@@ -93,8 +94,8 @@ func (e *Engine) retry(ctx context.Context, t *ticket) bool {
 	return a != nil && a.Attempt > before
 }
 
-// act sends a cancel or a retry until it gets a response. After a lost response, act repeats a retry too, although this may start a second
-// attempt. All requests are recorded.
+// act sends a cancel or a retry until it gets a response. act also sends a retry again if its response was lost, although this may start
+// two attempts. All requests are recorded.
 func (e *Engine) act(
 	ctx context.Context, t *ticket, verb string, do func(context.Context, string, ...client.Option) (*client.Changed, error),
 ) (changed *client.Changed) {

@@ -36,7 +36,7 @@ type job struct {
 	ticket   int64
 	tenant   int
 	intended time.Time
-	waits    time.Time // execution_at, zero without one
+	waits    time.Time // execution_at; zero if the job has none
 	state    string
 	attempt  int
 	last     time.Time // time of the last update or poll
@@ -74,7 +74,7 @@ func (js *jobs) withJob(id string, create bool, fn func(*job)) {
 
 func (js *jobs) over(j *job) bool { return j.finished && (j.streamed || !js.streamed) }
 
-// accepted adds an accepted job, and calls fill to set its ticket. If `hold` is true, the job stays until release.
+// accepted adds an accepted job, and calls fill to set its ticket. If `hold` is true, the job is not deleted before the call of release.
 func (js *jobs) accepted(id, state string, hold bool, fill func(*job)) {
 	js.withJob(id, true, func(j *job) {
 		fill(j)
@@ -93,7 +93,7 @@ type update struct {
 	state   string
 	attempt int
 	at      time.Time
-	// For a failed attempt: the service starts another one if the job has auto_retry.
+	// retryable is set for a failure after which the service retries jobs with auto_retry.
 	retryable bool
 	streamed  bool
 }

@@ -42,7 +42,7 @@ type ticket struct {
 	job  string // "" until it is accepted
 }
 
-// ticketsOf makes one ticket for each item of a batch. A duplicate with its own idempotency key also gets one.
+// ticketsOf makes one ticket for each item of a batch. A copy with its own idempotency key also gets a ticket.
 func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 	list := make([]*ticket, in.Tickets)
 	params := params(in.Work.ParamsBytes)
@@ -139,7 +139,7 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 		if err != nil {
 			a = &client.BatchReceipt{}
 		} else {
-			try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed // the response has no created_at of single jobs
+			try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed // no CreatedAt: the response lacks it
 		}
 		each := make([]history.Answer, len(list))
 		for i, t := range list {
@@ -177,8 +177,8 @@ func answerOf(sent time.Time, err error) history.Answer {
 }
 
 // submitUntilKnown repeats a submission, with the same key, until it knows whether the job was created. A try without a response may have
-// created the job. So after such a try, temporary refusals are also followed by another try. send returns the answer to the request, and
-// one answer for each ticket.
+// created the job. After such a try, submitUntilKnown also repeats temporarily refused requests. `send` returns the answer to the request,
+// and one answer for each ticket.
 func (e *Engine) submitUntilKnown(
 	ctx context.Context, intended time.Time, list []*ticket, send func(context.Context) (history.Answer, []history.Answer),
 ) {

@@ -64,8 +64,9 @@ const (
 	rememberedTries   = 1_000_000
 )
 
-// Listen starts a receiver at addr. The service reaches it at publicURL or, if that is "", at addr. With port 0, each receiver has its own
-// port, because a service may delay messages to a host and port after failures.
+// Listen starts a receiver at addr. The service reaches it at publicURL or, if that is "", at addr. With port 0 and no publicURL, each
+// receiver gets its own port. Otherwise failures of one receiver could delay the messages to the others, because a service may slow down
+// messages to a failing host and port.
 func Listen(addr, publicURL string, o Options) (*Receiver, error) {
 	r := &Receiver{options: o, webhooks: map[address]*webhook{}, bases: map[string]string{}, tries: map[string]int{}}
 	r.closed, r.close = context.WithCancel(context.Background())
@@ -126,8 +127,8 @@ func (r *Receiver) Register(tenant int, name string, create func(url string) (we
 	return err
 }
 
-// registered returns id and secret of the webhook at an address, or "" if there is none. It waits at most registrationLimit, because a
-// service may delay the response to the registration until the receiver has answered a message.
+// registered returns id and secret of the webhook at an address, or "" if there is none. It waits at most registrationLimit for the
+// registration. A longer wait could deadlock, because a service may send a message before it responds to the registration.
 func (r *Receiver) registered(ctx context.Context, at address) (id, secret string) {
 	r.mu.Lock()
 	w := r.webhooks[at]
@@ -149,7 +150,7 @@ func (r *Receiver) count(id string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.tries) == rememberedTries {
-		clear(r.tries) // tries are counted from 1 again, which changes only the choice of responses
+		clear(r.tries) // limits memory; a try number only influences which response is chosen
 	}
 	r.tries[id]++
 	return r.tries[id]

@@ -232,7 +232,7 @@ func TestCloseEndsHeldRequests(t *testing.T) {
 			ended <- err
 		}()
 	}
-	// The message to "hook" is recorded when it arrives, the one to "callback" only with its response.
+	// Only the message to "hook" is in the history: "callback" records its message with the delayed response.
 	testkit.Eventually(t, "both are held", func() bool { return b.Arrived() == 2 && b.history.count() == 1 })
 	var closers sync.WaitGroup
 	for range 3 {

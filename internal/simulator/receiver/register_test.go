@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/receiver"
 )
 
-// An event of another job may cause such a message.
+// A service may send messages for other jobs before it responds to the registration.
 func TestMessagesBeforeTheRegistrationResponse(t *testing.T) {
 	t.Parallel()
 	b := start(t, receiver.Options{})

@@ -168,7 +168,7 @@ type message struct {
 	// verify sets these fields. If a check fails, the fields that are not set yet stay empty.
 	webhook string // id; "" for a callback
 	event   client.WebhookMessage
-	data    client.Outcome // the event's data, as far as it has the members of an outcome
+	data    client.Outcome // the event's data; members that an outcome does not have are ignored
 }
 
 // verify returns the reason to reject the message, or "" if it is valid. If the service's public keys cannot be read, verify returns an
@@ -194,7 +194,7 @@ func (r *Receiver) verify(ctx context.Context, m *message) (forbidden string, er
 	case err != nil:
 		return "", fmt.Errorf("not verified: %w", err)
 	}
-	// The body and the CloudEvents subject must have the same id of a job or batch. The judge checks the owner.
+	// The body and the CloudEvents subject must name the same job or batch.
 	if id := m.subjectID("jobs") + m.subjectID("batches"); id != m.data.JobID {
 		return fmt.Sprintf("a message of job %s with the subject %s", orNone(m.data.JobID), orNone(m.event.Subject)), nil
 	}

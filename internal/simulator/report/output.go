@@ -128,7 +128,7 @@ func plural(n int64, what string) string {
 	return grouped(n) + " " + what + "s"
 }
 
-// brief formats a duration with three digits: 12.3 ms, or 1m40s.
+// brief rounds a duration to three significant digits: 12.3 ms, or 1m40s.
 func brief(d time.Duration) string {
 	unit := time.Duration(1)
 	for d/unit >= 1000 {

@@ -37,7 +37,7 @@ type Recorder struct {
 	clock func() time.Time
 
 	mu     sync.Mutex // calls hold it for about 100 ns, so one lock is enough
-	now    Numbers    // without Submit and Finish: see the method numbers
+	now    Numbers    // Submit and Finish are not set; the method numbers computes them
 	line   timeline
 	submit latencies
 	finish latencies
@@ -91,7 +91,7 @@ func newRecorder(start time.Time, clock func() time.Time) *Recorder {
 	return r
 }
 
-// note changes the numbers under the lock. Before that, it ends the time series' steps that are over.
+// note changes the numbers under the lock. Before the change, note ends the steps of the time series that are over.
 func (r *Recorder) note(change func(n *Numbers)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

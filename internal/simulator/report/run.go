@@ -31,7 +31,7 @@ type Run struct {
 	WorkKinds    []WorkKind     `json:"work_kinds"` // empty unless the scenario says how jobs must end (Work.Expect)
 	Verdict      *judge.Verdict `json:"verdict"`    // nil: not judged
 	Expectations []Expectation  `json:"expectations"`
-	Notes        []string       `json:"notes"` // important remarks, such as unread sources
+	Notes        []string       `json:"notes"` // remarks for the reader, such as data that the judge could not read
 }
 
 // Expectation is a value that the scenario or a flag requires, and the run's actual value.
@@ -40,7 +40,7 @@ type Expectation struct {
 	Want string `json:"want"`
 	Got  string `json:"got"`
 	OK   bool   `json:"ok"`
-	// If an expectation with Evidence is not met, the run is inconclusive.
+	// If Evidence is set and the expectation is not met, the run is inconclusive.
 	Evidence bool `json:"-"`
 }
 
@@ -95,7 +95,7 @@ type Deliveries struct {
 	NotTaken int64 `json:"not_taken"`
 }
 
-// All returns the sum.
+// All returns the number of all messages.
 func (d Deliveries) All() int64 { return d.Taken + d.NotTaken }
 
 // Latency summarizes durations.

@@ -13,7 +13,7 @@ const (
 	maxPoints = 600
 )
 
-// point has the totals at the end of a step, and the latencies in it (nil if there are none).
+// point has the totals at the end of a step. Its histograms have the latencies measured during the step; nil if there are none.
 type point struct {
 	Numbers
 	submit, finish *hdrhistogram.PackedHistogram

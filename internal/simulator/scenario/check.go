@@ -66,8 +66,8 @@ func (p *parser) answers(r *Receiver, list *yaml.Node) {
 	}
 }
 
-// callback checks that a callback names a receiver with callback: true. Other receivers are registered as webhooks. They would reject
-// callbacks, which are not signed with their secret.
+// callback checks that a callback names a receiver with callback: true. Other receivers are registered as webhooks. A webhook receiver
+// rejects callbacks, because callbacks are not signed with the webhook's secret.
 func (p *parser) callback(at *yaml.Node, name string, allowed []string) {
 	switch {
 	case name == "" || slices.Contains(allowed, name):

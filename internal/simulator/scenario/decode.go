@@ -38,7 +38,7 @@ func parseRange(text string) (r Range, err error) {
 // UnmarshalYAML reads a number or a percentage.
 func (s *Share) UnmarshalYAML(n *yaml.Node) error { return quotient(n.Value, "%", 100, (*float64)(s)) }
 
-// rate is a number per second, 5/s or 300/m.
+// rate is a number per second. A file writes 5/s, 300/m (per minute), or only the number.
 type rate float64
 
 func (r *rate) UnmarshalYAML(n *yaml.Node) error {

@@ -22,9 +22,9 @@ type Intent struct {
 	Kind    string        // "" for EmitEvent and for batches
 	Kinds   []string      // kind of each item of a batch; nil for EmitEvent
 	Key     string        // idempotency key of the first request; for copies see CopyKey
-	Ahead   time.Duration // only for Deferred: how long after the send time execution_at is
+	Ahead   time.Duration // only for Deferred: time from the send time to execution_at
 	Cancel  CancelIntent
-	Retries int  // how often the client retries the job if it fails
+	Retries int  // maximum number of retries if the job fails
 	Copies  int  // additional copies of the request
 	SameKey bool // the copies have the same key, so only one job is created
 	AtOnce  bool // the copies are sent at the same time
@@ -70,7 +70,7 @@ func (s *Scenario) Plan() *Plan {
 		p.bounds = append(p.bounds, sum)
 		switch {
 		case s.Pick != InTurn:
-		case len(w.Kinds) == 0 || w.Batch > 0: // a whole batch is one step
+		case len(w.Kinds) == 0 || w.Batch > 0: // one entry for each batch, not for each kind
 			p.sequence = append(p.sequence, entry{work: w})
 		default:
 			for _, kind := range w.Kinds {
@@ -81,7 +81,7 @@ func (s *Scenario) Plan() *Plan {
 	return p
 }
 
-// entry is an element of Plan.sequence: an entry of the mix, and a kind unless it is a batch.
+// entry is an element of Plan.sequence: an entry of the mix and one of its kinds. For batches and EMIT_EVENT, the kind is "".
 type entry struct {
 	work *Work
 	kind string

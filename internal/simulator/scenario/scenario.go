@@ -1,7 +1,7 @@
 // Package scenario reads scenario files and plans the requests of a simulator run.
 //
-// A scenario is a YAML file. Every mistake is reported with its place and the allowed values. With the same seed, a scenario always gives
-// the same requests, whatever the service responds. This package sends no requests.
+// A scenario is a YAML file. Every mistake is reported with its place and the allowed values. A scenario and a seed determine all requests;
+// the service's responses have no influence. This package sends no requests.
 package scenario
 
 import (
@@ -75,7 +75,7 @@ type Phase struct {
 	For      time.Duration // never 0
 	From, To float64       `yaml:"-"` // equal for a constant rate
 	Poisson  bool          `yaml:"-"` // random gaps between jobs, as with independent clients; false: equal gaps
-	Burst    int           // jobs at once; 0: the phase has a rate
+	Burst    int           // number of jobs sent at the same time; 0: the phase has a rate instead
 	Every    time.Duration // time from one burst to the next; never 0 if Burst is set
 }
 
@@ -90,7 +90,7 @@ type Work struct {
 	Kinds       []string `yaml:"-"` // work kinds, one chosen for each job; empty for EMIT_EVENT
 	Weight      float64  // above 0; 1 with InTurn
 	Type        string   // Execute, Deferred or EmitEvent
-	Ahead       Range    // only for Deferred: how long after the send time execution_at is
+	Ahead       Range    // only for Deferred: time from the send time to execution_at
 	Cancel      *Cancel
 	Retry       *Retry
 	Duplicate   *Duplicate
@@ -118,7 +118,7 @@ type Retry struct {
 type Duplicate struct {
 	Share  Share  // fraction of the entry's requests that are repeated
 	Copies int    // additional requests
-	Key    string // SameKey: all copies give one job; DifferentKeys: each copy gives a job
+	Key    string // SameKey: the request and its copies create one job; DifferentKeys: each copy creates a job
 	AtOnce bool   `yaml:"at_once"` // sent at the same time instead of one after another
 }
 
@@ -130,7 +130,7 @@ type Receiver struct {
 	Callback bool     // only for callbacks, not registered
 }
 
-// Answer is a possible response of a receiver. With Hang it never responds; with Reset it resets the connection.
+// Answer is a possible response of a receiver. Hang makes the receiver never respond, and Reset makes it reset the connection.
 type Answer struct {
 	Status int // 0 with Hang or Reset
 	After  time.Duration

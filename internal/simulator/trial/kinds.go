@@ -117,7 +117,7 @@ func newStory(submitted history.Fact, facts []history.Fact) *story {
 			s.retried = s.retried || f.Action.Verb == "retry"
 			s.canceled = s.canceled || f.Action.Verb == "cancel"
 		case f.Kind == history.ListedJob, f.Kind == history.Looked && f.Shown.State != "":
-			failure := s.shown.Failure // lists of jobs omit the failure, so keep the known one
+			failure := s.shown.Failure // a list of jobs omits the failure, so keep the failure from an earlier response
 			if s.shown = *f.Shown; s.shown.Failure == nil && s.shown.State == client.Failed {
 				s.shown.Failure = failure
 			}
@@ -133,7 +133,7 @@ func newStory(submitted history.Fact, facts []history.Fact) *story {
 // overtaken reports whether the cancel request came too late because the job had ended.
 func (s *story) overtaken() bool { return s.refused == "cancel" && !s.canceled }
 
-// outcome returns how the job ended, as a scenario writes it in the member expect.
+// outcome returns how the job ended, in the notation of Work.Expect.
 func (s *story) outcome() string {
 	state, failure := s.shown.State, s.shown.Failure
 	switch {

@@ -32,7 +32,7 @@ type Options struct {
 
 	URL, Key              string        // address of a running service and its API key; without URL, a service is started
 	DatabaseURL, RedisURL string        // of the service at URL, for the judge
-	AdminURLs             []string      // admin listeners of the service at URL; their metrics are compared with rows
+	AdminURLs             []string      // admin listeners of the service at URL; the judge compares their metrics with the database
 	TimeScale             *float64      // FORGERUN_TIME_SCALE of the service at URL; nil: unknown
 	StartWorkers          bool          // start workers for the service at URL
 	Binary                string        // path of the program forgerun; "" means the running program
