@@ -26,7 +26,7 @@ type Fault struct {
 	Kind      string
 	Target    string // process, server or proxy, such as worker-2 or redis; "" if there was no target
 	At, Until time.Time
-	Count     int   // for faults of connections, their number; otherwise 1
+	Count     int   // number of affected connections; 1 for a fault that does not affect connections
 	Err       error // error while injecting or ending the fault
 }
 

@@ -20,7 +20,7 @@ var clockFaultTime = bounds{200 * time.Millisecond, 2 * time.Second}
 // clockMove is a fault of the service's clock: a jump ahead, or a freeze or a new rate for a while.
 type clockMove struct {
 	name  string
-	lasts time.Duration // how long a new rate lasts; 0: for a jump, which is not undone
+	lasts time.Duration // duration of a freeze or a new rate; 0 for a jump, because a jump is not undone
 	how   string        // name of the member in the request, such as "rate"
 	value any
 }
@@ -50,7 +50,8 @@ func logarithmic(rng *mathrand.Rand, from, to float64) float64 {
 	return math.Exp(math.Log(from) + rng.Float64()*(math.Log(to)-math.Log(from)))
 }
 
-// moveClock moves the clock. It retries even after ctx has ended: a request without a response could otherwise take effect after Heal.
+// moveClock moves the clock. It waits for the response even after ctx has ended. Otherwise the service could execute the request after
+// Heal.
 func moveClock(ctx context.Context, s *Stack, rng *mathrand.Rand, f *Fault) {
 	lasting, cancel := context.WithTimeout(s.ctx, serverPatience)
 	defer cancel()

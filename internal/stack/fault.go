@@ -84,7 +84,7 @@ func (b bounds) draw(rng *rand.Rand) time.Duration {
 	return b.least + time.Duration(rng.Int64N(int64(b.most-b.least)+1))
 }
 
-// onProcess returns an injection for one ready process without another fault. It waits until the process is ready again.
+// onProcess returns an injection for one process without another fault. The injection ends when the process is ready again.
 func onProcess(inject func(context.Context, *Stack, *rand.Rand, *Process) error) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
 		candidates := s.members()
@@ -120,7 +120,7 @@ func pause(ctx context.Context, s *Stack, rng *rand.Rand, p *Process) error {
 
 type serverStep func(context.Context, *Servers) error
 
-// onServer runs `do` and, after a while, `undo`. Both run even if the context of the chaos has ended.
+// onServer returns an injection that runs `do` and, after a while, `undo`. If the context ends meanwhile, `undo` runs at once.
 func onServer(name string, do, undo serverStep, lasts bounds) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverPatience)

@@ -21,7 +21,7 @@ const (
 	// create a link there that makes root write elsewhere.
 	dataName    = "data"
 	lockName    = "lock"
-	spareName   = "elsewhere" // link to the folder below spareDir that holds the files, if the server's user cannot enter dir
+	spareName   = "elsewhere" // link to a folder below spareDir, which has the server's files if the server's user cannot enter dir
 	runningName = "running"   // holds the PID of the latest server; the server inherits the file's lock
 )
 
@@ -35,7 +35,7 @@ func (h *home) path(name string) string { return filepath.Join(h.dir, name) }
 
 func (h *home) dataDir() string { return h.path(dataName) }
 
-// childEnv omits the configuration, secrets and PG* variables of this process. Messages are in English and the time zone is UTC.
+// childEnv omits the configuration, secrets and PG* variables of this process. The server writes its messages in English and uses UTC.
 func childEnv() []string {
 	env := []string{"LC_ALL=C", "TZ=UTC"}
 	for _, name := range []string{"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"} {
@@ -199,7 +199,7 @@ type account struct {
 }
 
 // accountFor returns the account for a server with its files in dataDir; nil if this process is not root. The account is the owner of
-// dataDir. If dataDir does not exist, the account is the first user in names that exists.
+// dataDir. If dataDir is missing or belongs to root, it is the first existing user of `names`.
 func accountFor(dataDir string, names []string) (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil

@@ -25,8 +25,8 @@ type member struct {
 	took       time.Duration // time from SIGTERM to the end of the process; read it only after done is closed
 }
 
-// StartRole starts the program with the given role and listen addresses, and returns once it is ready. api is "" for roles other than api.
-// On failure it stops the process with the given grace period.
+// StartRole starts the program with the given role and listen addresses, and returns once it is ready. The parameter `api` is the listen
+// address of the API; it is "" for roles that do not serve the API. On failure it stops the process with the given grace period.
 func StartRole(ctx context.Context, c Command, role, api, admin string, grace time.Duration) (*Process, error) {
 	c.Args, c.Env = []string{role}, append(slices.Clip(c.Env), "FORGERUN_ADMIN_ADDR="+admin)
 	if api != "" {

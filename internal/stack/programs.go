@@ -22,7 +22,7 @@ var errWindows = errors.New("forgerun starts no servers on Windows; use WSL or a
 // machine says where programs and server folders may be. Tests replace it.
 type machine struct {
 	programDirs []string // glob patterns of folders, best first; within a pattern's matches, the highest version comes first
-	spareDir    string   // parent of the folders that replace a Dir which the server's user cannot enter; see openHome
+	spareDir    string   // parent of replacement folders, for servers without access to their Dir; see openHome
 }
 
 func thisMachine() machine {
@@ -80,7 +80,7 @@ func versionInPath(binDir string) int {
 	return n
 }
 
-// chooseVersion returns the first folder in bins with programs that can run the cluster in dataDir: they have the same major version.
+// chooseVersion returns the first folder in bins with the major version of the cluster in dataDir. Other versions cannot run the cluster.
 // Without a cluster or a matching folder, it returns bins[0].
 func chooseVersion(bins []string, dataDir string) string {
 	text, _ := os.ReadFile(filepath.Join(dataDir, "PG_VERSION"))

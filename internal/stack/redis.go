@@ -28,8 +28,8 @@ func StartRedis(ctx context.Context, o ServerOptions) (*Redis, error) {
 	if path == "" {
 		return nil, notInstalled("the Redis server (program redis-server or valkey-server)", "redis-server", "valkey", "redis")
 	}
-	// Unlike SIGTERM, SIGKILL also ends a paused server. No acknowledged write is lost: Redis has already passed it to the kernel for the
-	// append-only file.
+	// Unlike SIGTERM, SIGKILL also ends a paused server. Acknowledged writes survive, because Redis writes to its append-only file before it
+	// responds (unless a disk sync is slow).
 	s, err := o.newServer(ctx, "redis", path, syscall.SIGKILL, "redis", "valkey", "nobody")
 	if err != nil {
 		return nil, err
@@ -62,7 +62,8 @@ func (r *Redis) Do(ctx context.Context, command string) error {
 	return err
 }
 
-// converse sends the commands and returns the lines of the responses. A client library would log each refused connection.
+// converse sends the commands and returns the lines of the responses. It uses no client library, because a library would log each refused
+// connection.
 func (r *Redis) converse(ctx context.Context, commands ...string) ([]string, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp4", address(r.port))
 	if err != nil {

@@ -25,21 +25,21 @@ const (
 type ServerOptions struct {
 	// Dir is the server's folder: its data (in "data"), its log, and the password of Postgres. It is created if missing.
 	//
-	// No server runs as root. If this process runs as root, the server runs as the owner of existing data. Without data, it runs as the first
-	// existing user of these: "postgres" for Postgres, "redis" or "valkey" for Redis, then the system's unprivileged user. If that user
-	// cannot enter Dir (for example /root/x), the files are in a folder below /var/lib/forgerun. A link in Dir points there, and a warning
-	// says so. The user can always enter a folder made by MkdirTemp.
+	// No server runs as root. If this process runs as root, the server runs as the owner of existing data. Without data, it runs as user
+	// "postgres", or as "redis" or "valkey". If no such user exists, it runs as "nobody". If the user cannot enter Dir (for example /root/x),
+	// the files are in a folder below /var/lib/forgerun. A link in Dir points to that folder, and a warning is logged. MkdirTemp makes folders
+	// that the user can enter.
 	Dir string
 	// Programs is a folder with the server's programs. It is used only if the machine has no such programs.
 	Programs string
-	// Cluster is the folder of a stopped Postgres server. A new server gets a copy of its data instead of an empty cluster.
+	// Cluster is the folder of a stopped Postgres server. A new server starts with a copy of that server's data instead of an empty cluster.
 	Cluster string
 	// Auth is initdb's authentication method for a new cluster; "" for scram-sha-256.
 	Auth string
 	// Settings are Postgres parameters, or Redis directives with a single value. They are passed on the command line, so ALTER SYSTEM cannot
 	// change them. Postgres' fsync and synchronous_commit are on unless set here.
 	Settings map[string]string
-	// Env holds additional variables. The server gets only these and the variables that it needs.
+	// Env holds additional environment variables. The server does not inherit the variables of this process, except the search paths.
 	Env []string
 	// Logger receives a line for each start and each unexpected end; nil disables it.
 	Logger *slog.Logger

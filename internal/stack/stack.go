@@ -197,7 +197,7 @@ func (s *Stack) Scale(ctx context.Context, n int) error {
 	return errors.Join(s.stopMembers(ctx, dropped), awaitReady(ctx, wanted))
 }
 
-// Scaling returns what the Scale calls so far have stopped.
+// Scaling describes the processes that all calls of Scale have stopped so far.
 func (s *Stack) Scaling() Scaling {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,8 +221,8 @@ func (s *Stack) call(ctx context.Context) (context.Context, func(), error) {
 	}, nil
 }
 
-// Restart stops all processes except the servers, starts them again at the given time, and returns once all are ready. down is the
-// time when the last process stopped. up is the time when the processes were started again.
+// Restart stops all processes except the servers, starts them again at the time `until`, and returns once all are ready. At the time `down`
+// all processes were stopped. At the time `up` they were started again.
 func (s *Stack) Restart(ctx context.Context, until time.Time) (down, up time.Time, err error) {
 	ctx, done, err := s.call(ctx)
 	if err != nil {

@@ -29,7 +29,7 @@ type unit struct {
 
 	op      sync.Mutex // locked during a start or stop
 	current atomic.Pointer[Process]
-	failure atomic.Pointer[error] // error of the latest start, after maxEarlyExits failed starts in a row or after errRefused; otherwise nil
+	failure atomic.Pointer[error] // error of the latest start if awaitReady should stop waiting; otherwise nil
 }
 
 const (
@@ -50,7 +50,7 @@ func (u *unit) PID() int {
 	return 0
 }
 
-// living returns the running process, or nil if none runs or it is being stopped.
+// living returns the running process. It returns nil if no process runs, or if the process is being stopped.
 func (u *unit) living() *Process {
 	if p := u.current.Load(); !p.HasExited() && !p.stopping.Load() {
 		return p
@@ -153,8 +153,8 @@ const (
 	loopback  = "127.0.0.1"
 )
 
-// holders reserve the chosen ports: each is a UDP socket with the same port number. So freePort in another process does not choose the
-// same port. The programs themselves use TCP, so the sockets do not conflict.
+// holders are UDP sockets that reserve the chosen port numbers. So freePort in another process does not choose the same ports. The programs
+// themselves use TCP, so the sockets do not conflict.
 var holders struct {
 	sync.Mutex
 	sockets []net.PacketConn
@@ -179,7 +179,7 @@ func freePort() (int, error) {
 	return 0, fmt.Errorf("no free port between %d and %d on %s", firstPort, lastPort, loopback)
 }
 
-// FreeAddress returns an unused address on 127.0.0.1. The process keeps it reserved until it ends.
+// FreeAddress returns an unused address on 127.0.0.1. The address stays reserved until this process ends.
 func FreeAddress() (string, error) {
 	port, err := freePort()
 	return address(port), err
