@@ -54,7 +54,7 @@ const (
 
 type runningProxy struct {
 	url, control, hook string
-	rules              []string    // rules to judge by default
+	rules              []string    // ids of the rules that are judged without --rules
 	via                *forwarding // nil: clients use the proxy's address directly
 	stop               func()
 }

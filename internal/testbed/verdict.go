@@ -63,7 +63,7 @@ type verdictRun struct {
 	proxied
 	url, key, token string   // url, key: address and API key of the service; token: operator token of a started service
 	urlNames        []string // further environment variables that hold the URL
-	control         string   // address of the proxy's session API; empty: url
+	control         string   // address of the proxy's session API; empty: the same as `url`
 	hook            string   // address for the target's webhooks
 	via             *forwarding
 	binary, fetch   string // `fetch`: address from which a started service downloads Postgres if none is installed

@@ -42,8 +42,8 @@ func (a *advance) Set(text string) (err error) {
 	return nil
 }
 
-// run waits for the first request in the given session or a later session of the client. Then it moves the clock: once, or repeatedly
-// until ctx ends if there is an interval.
+// run waits for the first request in the given session or a later session of the client. Then it moves the clock once. With an interval, it
+// repeats the move until ctx ends.
 func (a *advance) run(ctx context.Context, c *client.Client, session string) error {
 	err := a.awaitRequest(ctx, c, session)
 	for err == nil {

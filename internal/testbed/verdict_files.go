@@ -82,7 +82,7 @@ func (v *verdictRun) reportToActions(shown *summary.Summary) error {
 		}
 	}
 	if os.Getenv("GITHUB_ACTIONS") == "true" {
-		return shown.Annotations(v.Stderr) // not to standard output, which may be JSON
+		return shown.Annotations(v.Stderr) // standard output may be JSON, so annotations go to standard error
 	}
 	return nil
 }

@@ -235,8 +235,8 @@ type overtime struct{ limit time.Duration }
 
 func (o overtime) Error() string { return fmt.Sprintf("the command was stopped after %v", o.limit) }
 
-// runCommand runs the command in its own process group and kills the group afterwards. failed is the command's error. err is set if the
-// clock could not be moved.
+// runCommand runs the command in its own process group and kills the group afterwards. The result `failed` is the command's error. The
+// result `err` is set if the clock could not be moved.
 func (v *verdictRun) runCommand(ctx context.Context, as *judged) (failed, err error) {
 	if v.limit > 0 {
 		var cancel context.CancelFunc

@@ -133,7 +133,7 @@ func (s *Summary) outcomes(k known) (broken, kept bool) {
 	return broken, kept
 }
 
-// Stale returns a message for each baseline entry to delete: its rule was tested and never broken.
+// Stale returns a message for each stale baseline entry. An entry is stale if the sessions tested the rule and never broke it.
 func (s *Summary) Stale() (stale []string) {
 	if s.Baseline == nil {
 		return nil
@@ -146,8 +146,8 @@ func (s *Summary) Stale() (stale []string) {
 	return stale
 }
 
-// UpdateBaseline writes the rules that these sessions broke, and failures of the command, to the baseline's file. Then it judges the
-// sessions by the new baseline. Entries that the sessions did not test stay.
+// UpdateBaseline writes the rules that these sessions broke, and failures of the command, to the baseline's file. It keeps the entries of
+// rules that the sessions did not test. Then it judges the sessions by the new baseline.
 func (s *Summary) UpdateBaseline() error {
 	b := &Baseline{Path: s.Baseline.Path}
 	for _, k := range s.Baseline.entries {

@@ -147,7 +147,7 @@ func (s *Summary) Why() string {
 	return text
 }
 
-// Guess returns the guessed description of the API from the first session that has one; nil if none has.
+// Guess returns the first description of the API that a session guessed, or nil.
 func (s *Summary) Guess() *verdict.Guess {
 	for _, n := range s.Sessions {
 		if n.Guess != nil && n.Guess.YAML != "" {
