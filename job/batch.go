@@ -9,8 +9,8 @@ import (
 // MaxBatchItems limits the jobs of a batch.
 const MaxBatchItems = 1000
 
-// MaxFailedItems is how many failed items a batch's outcome document lists (async-problem-details, section 7.1.1). The list of the batch's
-// jobs shows all of them.
+// MaxFailedItems is how many failed items a batch's outcome document lists (async-problem-details, section 7.1.1). Clients can list the
+// batch's jobs to see the other failures.
 const MaxFailedItems = 50
 
 // BatchRequest is a decoded request for many jobs.
@@ -136,7 +136,7 @@ func (f ItemFailure) In(language string) string {
 	return failure.In(language)
 }
 
-// ItemOutcome is an item in the results of a batch's document (async-problem-details, section 7.1).
+// ItemOutcome is an item in a batch's outcome document (async-problem-details, section 7.1).
 type ItemOutcome struct {
 	ItemID          string `json:"itemId"`
 	Status          Status `json:"status"`
@@ -233,7 +233,7 @@ type batchText struct {
 	succeededItems             counted
 	failedItems, canceledItems counted
 	all                        string // sentence for a document that lists every failed item
-	some                       string // sentence for other documents, a format string for the numbers of listed and of failed items
+	some                       string // format string for other documents; arguments: number of listed items, number of failed items
 	refused                    string // detail of a refused item; "" means the stored detail
 }
 

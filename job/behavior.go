@@ -39,7 +39,7 @@ type Behavior struct {
 	Failures    []PlannedFailure `json:"failures,omitempty"`
 	Result      PlannedResult    `json:"result,omitzero"`
 	Emit        []PlannedEvent   `json:"emit,omitempty"`
-	CPU         float64          `json:"cpu,omitempty"` // share of the time spent hashing, 0 to 1
+	CPU         float64          `json:"cpu,omitempty"` // fraction of the attempt's time in which it hashes, 0 to 1
 	MemoryBytes int              `json:"memory_bytes,omitempty"`
 	IOBytes     int              `json:"io_bytes,omitempty"`
 }
@@ -169,8 +169,8 @@ type Timeline struct {
 	Events   []PlannedEvent  // events in the order of their times, none after End
 }
 
-// Timeline returns the course of an attempt of a CUSTOM job. If jitter shortens the attempt, events that were planned for later are
-// emitted at its end.
+// Timeline returns the course of an attempt of a CUSTOM job. If jitter shortens the attempt, events planned for a later time are emitted
+// when the attempt ends.
 func (d Definition) Timeline(attempt int) Timeline {
 	b := d.Behavior
 	t := Timeline{Duration: b.Duration, Failure: b.FailureOf(attempt)}

@@ -13,7 +13,7 @@ const (
 	MaxBulkRate          = 1000    // items per second
 	DefaultBulkRate      = 200
 	BulkSample           = 10 // jobs in the response to a dry run
-	MaxOpenBulksOperator = 10 // open operations of operators; a limit of their own, so clients' operations cannot use it up
+	MaxOpenBulksOperator = 10 // open operations of operators; separate from the clients' limit, so clients cannot block operators
 )
 
 // BulkAction is the action of a bulk operation on each of its jobs.
@@ -29,7 +29,7 @@ const (
 // BulkActions lists all actions.
 var BulkActions = []BulkAction{BulkRetry, BulkCancel, BulkDelete}
 
-// BulkFilter selects the jobs that match all its set members.
+// BulkFilter selects jobs. A job must match all members that are set.
 type BulkFilter struct {
 	All           bool   `json:"all,omitempty"` // selects all jobs; excludes all other members
 	State         State  `json:"state,omitempty"`

@@ -152,7 +152,7 @@ type AttemptClock interface {
 type Observer struct {
 	Clock    AttemptClock // nil: this machine's clock, and the attempt begins now
 	Progress func(Progress)
-	// Emit records an event. before is how many events the attempt has already emitted. An error ends the work.
+	// Emit records an event. The parameter `before` is the number of events that the attempt has already emitted. An error ends the work.
 	Emit func(before int, e Emission) error
 }
 
@@ -186,11 +186,11 @@ func (l Load) Max(other Load) Load {
 	return Load{Active: max(l.Active, other.Active), Queued: max(l.Queued, other.Queued)}
 }
 
-// Within reports whether each number of l is at most that of other.
+// Within reports whether both numbers of l are at most as large as in other.
 func (l Load) Within(other Load) bool { return l.Active <= other.Active && l.Queued <= other.Queued }
 
 // Fail ends the attempt as FAILED. If the job has auto_retry and the failure is retryable, the next attempt is queued in the same commit.
-// It runs after the backoff. random, from 0 to 1, determines the jitter.
+// It runs after the backoff. The parameter `random`, from 0 to 1, determines the jitter.
 func (h Held) Fail(reason Reason, b Backoff, random float64) Finish {
 	b = h.Retry.backoff(b)
 	return h.end(NewFailure(reason, h.Attempt, b), b.Wait(h.Attempt, random))
@@ -217,7 +217,7 @@ type Backlog struct {
 	OldestDue time.Duration
 
 	Workers int // workers with a valid lease
-	Slots   int // jobs that they can run at once
+	Slots   int // number of jobs that these workers can run at the same time
 
 	Deliveries       int           // number of pending deliveries, up to a limit
 	OldestDelivery   time.Duration // how long the oldest waiting delivery has been due; 0 if none is due

@@ -27,7 +27,7 @@ type APIKey struct {
 	UsedAt     *time.Time // first use; nil if unused
 	IssuedBy   KeyIssue
 	Scope      Scope
-	MadeBy     string // id of the key that requested this one; "" for an operator or an anonymous caller, or if unknown
+	MadeBy     string // id of the key that requested the new key; "" if an operator or an anonymous caller requested it, or if unknown
 }
 
 // Scope is the set of requests that a key allows.
@@ -43,7 +43,7 @@ const (
 // Scopes lists all scopes, the smallest first.
 var Scopes = []Scope{ScopeRead, ScopeSubmit, ScopeAll}
 
-// Allows reports whether scope s includes the needed one.
+// Allows reports whether s includes the scope `needed`.
 func (s Scope) Allows(needed Scope) bool {
 	return slices.Index(Scopes, s) >= slices.Index(Scopes, needed)
 }

@@ -166,8 +166,8 @@ func (d Definition) Validate() error {
 // WeightUnit is the number of bytes in a unit of weight. Weight counts toward a client's daily storage limit.
 const WeightUnit = 16 * kib
 
-// Weight returns by how much the job's storage exceeds the storage of an ordinary job, in units. One unit of params and one unit of result
-// are free. The planned events of a CUSTOM job count once per attempt. Each receiver adds half a unit, for the deliveries of state
+// Weight returns the additional storage of the job compared with an ordinary job, in units. One unit of params and one unit of result are
+// free. The planned events of a CUSTOM job count once for each allowed attempt. Two receivers add a unit, for the deliveries of state
 // changes.
 func (j *Job) Weight(receivers int) int {
 	d := j.Definition

@@ -27,14 +27,14 @@ type JobQuery struct {
 	Limit         int
 }
 
-// Place is the position after the job with this ID in a list of jobs. At is that job's time if the list is ordered by time. The zero value
-// is the beginning.
+// Place is a position in a list of jobs: after the job with this ID. If the list is ordered by time, the field At is the time of that job.
+// The zero value is the beginning of the list.
 type Place struct {
 	At time.Time
 	ID job.ID
 }
 
-// IsZero reports whether p is the beginning.
+// IsZero reports whether p is the beginning of the list.
 func (p Place) IsZero() bool { return p.ID.IsZero() }
 
 // SummaryOf returns the summary of j.
