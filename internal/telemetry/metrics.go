@@ -11,7 +11,7 @@ type Factory struct {
 	registry prometheus.Registerer // nil: the metrics are not exposed
 }
 
-// In returns a factory for a registry. If it is nil, the metrics have values but are not exposed.
+// In returns a factory that registers metrics in a registry. With a nil registry, the metrics work but are not exposed.
 func In(registry prometheus.Registerer) Factory { return Factory{registry} }
 
 // Register adds a collector that the caller made.

@@ -49,8 +49,7 @@ const (
 	SpanCommit  = "commit "       // followed by the name of the statement
 )
 
-// Start starts a child of ctx's span. If ctx has no recorded span, Start does nothing. In this process, the first span of a trace comes
-// from an HTTP request or from Continue.
+// Start starts a child of ctx's span. If ctx has no recorded span, Start does nothing. HTTP requests and Continue start the first span.
 func Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {

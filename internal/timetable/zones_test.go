@@ -16,7 +16,7 @@ var (
 	countUntil = time.Date(2029, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-const minutesAround = 2 * 24 * 60 // `matches` is indexed by local time, so it covers more minutes than countFrom to countUntil
+const minutesAround = 2 * 24 * 60 // local time differs from UTC by less than this
 
 // oracleExpressions have a simple second implementation: a minute is due if the local time matches.
 var oracleExpressions = []struct {

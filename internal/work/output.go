@@ -18,9 +18,9 @@ const (
 	MediaTypeNDJSON = "application/x-ndjson" // MANY_SMALL_OUTPUTS: one JSON document a line
 )
 
-// resultFor depends only on d, so every attempt of a job returns the same bytes. Most results are a JSON object with the kind and the
-// seed, padded to exactly d.PayloadSize bytes. A CUSTOM job can set the body. Without a body, its result is random letters if the media
-// type is not JSON. If PayloadSize is too small for the object, the result is a JSON string. A result of one byte is the number 0.
+// resultFor depends only on d, so every attempt of a job returns the same bytes. Most results are a JSON object with the kind and the seed,
+// padded to exactly d.PayloadSize bytes. A CUSTOM job can set the body. Otherwise, its result has the size and media type that the job asks
+// for. A type other than JSON gets random letters. If the object does not fit, the result is a JSON string, or the number 0 for one byte.
 func resultFor(d job.Definition) *job.Result {
 	if d.WorkKind == job.ManySmallOutputs {
 		return lines(d)

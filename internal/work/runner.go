@@ -63,7 +63,7 @@ func (f *Failure) Error() string { return "work failed: " + string(f.Reason) }
 // FailureReason returns the reason, for callers that do not import this package.
 func (f *Failure) FailureReason() job.Reason { return f.Reason }
 
-// Run does the work of one attempt; the first attempt is 1. It returns the result body.
+// Run does the work of one attempt and returns the result body. Attempts are numbered from 1.
 //
 // Progress starts at 0 % and never decreases. 100 % is reported last, and only on success.
 //
@@ -106,7 +106,7 @@ func (r *Runner) Probe(ctx context.Context, kind job.Kind) error {
 	return context.Cause(ctx)
 }
 
-// duration makes RUNS_OVER_TIMEOUT exceed the limit at any scale.
+// duration returns the scaled duration of an attempt. For RUNS_OVER_TIMEOUT, it is above the limit at any scale.
 func (r *Runner) duration(d job.Definition) time.Duration {
 	scaled := r.scaled(time.Duration(d.DurationMS) * time.Millisecond)
 	if d.WorkKind == job.RunsOverTimeout {

@@ -134,7 +134,7 @@ func runOnce(t *testing.T, cfg Config, kind job.Kind, attempt int) {
 	result, err := New(cfg).Run(t.Context(), d, attempt, job.Observer{Progress: reports.report})
 	require.InDelta(t, want, time.Since(start), float64(time.Microsecond))
 
-	// The expected outcome by the catalogue (API contract, section 6), without the code under test.
+	// This repeats the catalogue (API contract, section 6) instead of calling the code under test.
 	fails := d.ShouldFail && (kind != job.RetryOnFail || attempt == 1)
 	reports.requireOrderly(t, !fails)
 	if fails {
