@@ -69,7 +69,7 @@ func (c *checker) checkKey() {
 	}
 }
 
-// sameTime compares times truncated or rounded to microseconds, the service's precision.
+// sameTime compares times in microseconds, because the service truncates or rounds them to that precision.
 func sameTime(a, b time.Time) bool {
 	return a.Truncate(time.Microsecond).Equal(b.Truncate(time.Microsecond)) || a.Round(time.Microsecond).Equal(b.Round(time.Microsecond))
 }
@@ -137,7 +137,7 @@ func (c *checker) checkOutsiders() {
 	}
 }
 
-// TicketOf parses the ticket in a correlation id of the run.
+// TicketOf returns the ticket number in a correlation id of the run.
 func TicketOf(run, correlation string) (ticket int64, ok bool) {
 	number, ok := strings.CutPrefix(correlation, run+".")
 	if !ok {
@@ -155,7 +155,7 @@ type across struct {
 }
 
 const (
-	ticketSent     = 1 << iota // its submission is in the history
+	ticketSent     = 1 << iota // the history has the submission of this ticket
 	ticketAccepted             // a response to a try contained a job id
 	ticketOpen                 // a try without a response may have created a job
 	ticketHasJob
@@ -225,8 +225,8 @@ func (a *across) addRun(j *history.Job) {
 	}
 }
 
-// checkRun checks a job of a schedule. The job must belong to the schedule's client and to one of the due times. It must not be created
-// before its due time.
+// checkRun checks a job of a schedule. The job must belong to the schedule's client and to one of the due times. The service must not
+// create the job before that due time.
 func (c *checker) checkRun() {
 	s := c.run.across.schedules[c.job.ScheduleID]
 	if s == nil {

@@ -41,7 +41,7 @@ type Result struct {
 	Result     string `json:"result"`
 	Checked    int64  `json:"checked"`
 	Violations int64  `json:"violations"`        // including violations that are not listed in Verdict.Violations
-	Skipped    string `json:"skipped,omitempty"` // why the invariant was not checked, or only in part
+	Skipped    string `json:"skipped,omitempty"` // reason if the invariant was checked only in part or not at all
 }
 
 // Of returns the result of the invariant with the key.
@@ -124,9 +124,9 @@ func (run *RunContext) skipped(r *Result) string {
 type Violation struct {
 	Invariant string   `json:"invariant"` // Key of the invariant
 	What      string   `json:"what"`
-	Job       string   `json:"job,omitempty"`     // "" if it is not about a job
+	Job       string   `json:"job,omitempty"`     // "" if the violation is not about a job
 	Ticket    int64    `json:"ticket,omitempty"`  // 0 if unknown
-	History   []string `json:"history,omitempty"` // a line for each fact about the job, in order; only for an invariant's first violations
+	History   []string `json:"history,omitempty"` // a line for each fact about the job, oldest first; only in an invariant's first violations
 }
 
 // String returns the headline and then the history, one fact per line.

@@ -42,7 +42,7 @@ func (e *Engine) Prepare(ctx context.Context) error {
 
 const (
 	requestTimeout = 15 * time.Second
-	connections    = 256 // limit of open connections; further requests wait, and their latency includes the wait
+	connections    = 256 // maximum number of open connections; latencies include the wait for a connection
 )
 
 func (e *Engine) clients() (quick, slow *client.Client, err error) {

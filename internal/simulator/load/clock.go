@@ -15,7 +15,7 @@ import (
 const (
 	clockStep    = 250 * time.Millisecond // time between two readings of a test bed's clock
 	clockTimeout = 5 * time.Second
-	clockSlack   = 50 * time.Millisecond // allowed error of a reading, besides the duration of its request
+	clockSlack   = 50 * time.Millisecond // allowed error of a reading, in addition to the duration of its request
 )
 
 type serviceClock struct {
@@ -23,7 +23,8 @@ type serviceClock struct {
 	moves history.Moves // observed moves
 }
 
-// followClock polls the clock of a test bed until the context `background` ends. A failed poll is ignored.
+// followClock reads the service's clock once. If the service is a test bed, followClock then polls the clock until the context `background`
+// ends. Errors of later polls are ignored.
 func (e *Engine) followClock(ctx, background context.Context) error {
 	movable, err := e.lookAtClock(ctx)
 	if movable {

@@ -20,9 +20,9 @@ const (
 	described = 5 // number of unfinished jobs that Drain describes
 )
 
-// Drain waits until the accepted jobs have ended, except jobs with an execution_at after the end of the wait. Then it waits for their
-// deliveries. Each wait takes at most the scenario's drain time. It returns the number of unfinished jobs, descriptions of some, and the
-// number of pending deliveries.
+// Drain waits until the accepted jobs have ended, and then until no delivery is pending. Each of the two waits takes at most the scenario's
+// drain time. Drain ignores jobs with an execution_at after the end of the first wait. It returns the number of unfinished jobs,
+// descriptions of some of these jobs, and the number of pending deliveries.
 func (e *Engine) Drain(ctx context.Context) (unfinished int, which []string, pending int64) {
 	limit := time.Now().Add(e.o.Scenario.Drain)
 	for len(e.jobs.waiting(e.serviceTime(limit))) > 0 && time.Now().Before(limit) {
@@ -102,7 +102,7 @@ func (e *Engine) pending(ctx context.Context) int64 {
 	n, filter := int64(0), client.DeliveryFilter{State: "PENDING", PageSize: 1}
 	none := func(deliveries iter.Seq2[client.Delivery, error]) bool {
 		for _, err := range deliveries {
-			_ = err // an error counts as a pending delivery
+			_ = err // a request that fails counts as a pending delivery
 			n++
 			return false
 		}
@@ -113,7 +113,7 @@ func (e *Engine) pending(ctx context.Context) int64 {
 			none(a.Client.Deliveries(ctx, w.ID, filter))
 		}
 	}
-	e.callbacks = slices.DeleteFunc(e.callbacks, func(t *ticket) bool { // a job without pending deliveries is not asked again
+	e.callbacks = slices.DeleteFunc(e.callbacks, func(t *ticket) bool { // a job without pending deliveries is not polled again
 		return none(e.accounts[t.tenant].Client.JobDeliveries(ctx, t.job, filter))
 	})
 	return n

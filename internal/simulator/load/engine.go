@@ -29,7 +29,7 @@ type Options struct {
 	History  interface{ Add(history.Fact) }
 	Recorder *report.Recorder
 	Receiver *receiver.Receiver                   // gets the webhooks; nil if the scenario has none
-	Pending  func(context.Context) (int64, error) // counts pending deliveries with one query; nil: each webhook is polled
+	Pending  func(context.Context) (int64, error) // counts pending deliveries in the database; nil: Drain polls each webhook
 	// Recheck is the delay before a canceled job is canceled a second time; 0: never. The delay starts at the first cancel. If execution_at is
 	// less than a minute after the cancel, the delay starts at execution_at.
 	Recheck time.Duration
@@ -58,7 +58,7 @@ type Engine struct {
 	background sync.WaitGroup // goroutines of streams and of the clock
 	stop       context.CancelFunc
 	follows    sync.WaitGroup
-	late       atomic.Int64 // how late the last request was sent, in nanoseconds
+	late       atomic.Int64 // delay of the latest request, compared with the plan, in nanoseconds
 }
 
 // New makes an engine. If Options.Key is set, the scenario must have exactly one tenant.
@@ -76,7 +76,7 @@ func (e *Engine) Late() time.Duration { return time.Duration(e.late.Load()) }
 // Tickets returns the number of submissions that the plan has produced so far.
 func (e *Engine) Tickets() int64 { return e.plan.Tickets() }
 
-// Run sends the planned requests. It returns when all submissions have a response or were given up, and all other requests are done.
+// Run sends the planned requests. It returns when all requests are done and all schedules have ended.
 func (e *Engine) Run(ctx context.Context) error {
 	if !e.watched() {
 		asking, done := context.WithCancel(ctx)
@@ -188,7 +188,7 @@ func (e *Engine) schedule(ctx context.Context) error {
 	return nil
 }
 
-// awaitSchedules waits until all schedules have ended. It registers their jobs, so that Drain waits for them.
+// awaitSchedules waits until all schedules have ended. It adds the schedules' jobs to e.jobs, so that Drain waits for these jobs too.
 func (e *Engine) awaitSchedules(ctx context.Context) error {
 	for n, s := range e.schedules {
 		a := e.accounts[n/e.o.Scenario.Schedules.Count]

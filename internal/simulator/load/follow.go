@@ -16,7 +16,7 @@ import (
 const farPatience = 10 * time.Second
 
 // follow sends the planned polls, cancels and retries for an accepted job. It stops when the scenario's drain time has passed since the
-// submission, or since execution_at. See also farPatience.
+// submission, or since execution_at. For a job due after the drain time, see farPatience.
 func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 	defer e.jobs.release(t.job)
 	limit := e.o.Scenario.Drain

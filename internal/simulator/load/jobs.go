@@ -30,7 +30,7 @@ type jobs struct {
 	byID map[string]*job
 }
 
-// ticket is 0 until the response to the submission arrives. A stream event may arrive earlier.
+// A stream event may arrive before the response to the submission. The field ticket is 0 until that response arrives.
 type job struct {
 	id       string
 	ticket   int64
@@ -129,7 +129,7 @@ func (js *jobs) update(j *job, n update) {
 	}
 }
 
-// look returns the job's state and attempt, and a channel that is closed at its next update. The job must be held (see accepted).
+// look returns the job's state and attempt, and a channel that is closed at the job's next update. The job must be held (see accepted).
 func (js *jobs) look(id string) (state string, attempt int, changed <-chan struct{}) {
 	js.withJob(id, true, func(j *job) {
 		if j.changed == nil {
@@ -185,7 +185,7 @@ func (e *Engine) watch(ctx context.Context, a history.Account, connected func())
 		}}
 		for m, err := range a.Client.Stream(ctx, options) {
 			if err != nil {
-				break // the outer loop reconnects, after the last received event
+				break // the outer loop opens a new stream, which continues after the last received event
 			}
 			if m.ID != "" {
 				last = m.ID

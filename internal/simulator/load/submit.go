@@ -39,7 +39,7 @@ type ticket struct {
 
 	mu   sync.Mutex // needed because copies may be sent at the same time
 	fact history.Submission
-	job  string // "" until it is accepted
+	job  string // id of the job; "" until a response contains it
 }
 
 // ticketsOf makes one ticket for each item of a batch. A copy with its own idempotency key also gets a ticket.
@@ -70,7 +70,7 @@ func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 		if in.Work.Callback != "" && e.o.Receiver != nil {
 			t.request.Callback = e.o.Receiver.URL(in.Tenant, in.Work.Callback)
 		}
-		key := e.o.Run + "." + in.Key // runs with the same seed have the same in.Key
+		key := e.o.Run + "." + in.Key // makes keys unique: runs with the same seed have the same in.Key
 		if in.Work.Batch == 0 && i > 0 {
 			key = e.o.Run + "." + in.CopyKey(i)
 		}

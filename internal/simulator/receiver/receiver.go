@@ -28,10 +28,10 @@ type Options struct {
 
 	Delivered func(ok bool)                              // called for each valid message; ok: answered with 2xx
 	Keys      func(id string) (ed25519.PublicKey, error) // published keys of the service
-	Proxy     func(address string) (string, error)       // maps the receiver's address to the one that the service calls; nil: no change
+	Proxy     func(address string) (string, error)       // returns the address that the service calls instead; nil: no change
 }
 
-// Receiver is an HTTP server with an address for each receiver of each tenant.
+// Receiver is an HTTP server. Each webhook receiver of each tenant has its own address.
 type Receiver struct {
 	options Options
 	server  *http.Server
@@ -65,8 +65,8 @@ const (
 )
 
 // Listen starts a receiver at addr. The service reaches it at publicURL or, if that is "", at addr. With port 0 and no publicURL, each
-// receiver gets its own port. Otherwise failures of one receiver could delay the messages to the others, because a service may slow down
-// messages to a failing host and port.
+// receiver gets its own port. A service may delay all messages to a host and port after failures. Separate ports keep other receivers
+// unaffected.
 func Listen(addr, publicURL string, o Options) (*Receiver, error) {
 	r := &Receiver{options: o, webhooks: map[address]*webhook{}, bases: map[string]string{}, tries: map[string]int{}}
 	r.closed, r.close = context.WithCancel(context.Background())

@@ -166,7 +166,7 @@ type message struct {
 	body   []byte
 
 	// verify sets these fields. If a check fails, the fields that are not set yet stay empty.
-	webhook string // id; "" for a callback
+	webhook string // id of the webhook; "" for a callback
 	event   client.WebhookMessage
 	data    client.Outcome // the event's data; members that an outcome does not have are ignored
 }
@@ -229,7 +229,7 @@ func (m *message) ticket() int64 {
 	return int64(n)
 }
 
-// subject identifies the message for draw. The ticket is the same in each run with the same seed. The message's id is not.
+// subject identifies the message for draw. Runs with the same seed have the same tickets, but not the same message ids.
 func (m *message) subject() string {
 	if n := m.ticket(); n > 0 {
 		return fmt.Sprintf("%s/%d/%s/%d", m.to.name, n, m.event.Name, m.event.Sequence)

@@ -33,7 +33,7 @@ type document struct {
 	Sentence string  `json:"sentence"`
 	Run
 	DurationMS float64            `json:"duration_ms"`
-	Latency    map[string]Latency `json:"latency_ms"` // by name: submit, finish
+	Latency    map[string]Latency `json:"latency_ms"` // keys: "submit", "finish"
 }
 
 func documentOf(run Run) document {

@@ -58,7 +58,7 @@ type Fault struct {
 	Target     string  `json:"target"`
 	AtMS       float64 `json:"at_ms"` // after the start of the run
 	DurationMS float64 `json:"duration_ms"`
-	Count      int     `json:"count"` // for faults of connections, the number of affected connections; otherwise 1
+	Count      int     `json:"count"` // number of affected connections; 1 for a fault that does not affect connections
 }
 
 // FaultKind has the totals of all faults of one kind.
@@ -104,8 +104,8 @@ func (r *Recorder) Sent(n int) {
 	r.note(func(now *Numbers) { now.Arrivals += int64(n) })
 }
 
-// Answered counts the submissions of one request by the class of their response. The parameter took counts from the planned send time, so
-// it includes delays of the sender.
+// Answered counts the submissions of one request by the class of their response. `took` is the time since the planned send time, so delays
+// of the sender are included.
 func (r *Recorder) Answered(took time.Duration, classes ...string) {
 	r.note(func(now *Numbers) {
 		for _, class := range classes {
@@ -115,12 +115,12 @@ func (r *Recorder) Answered(took time.Duration, classes ...string) {
 	})
 }
 
-// NotAccepted counts a submission that created no job. The parameter code is the status and code of the response.
+// NotAccepted counts a submission that created no job. `code` is the response's status and error code.
 func (r *Recorder) NotAccepted(code string) {
 	r.note(func(now *Numbers) { now.NotAccepted[code]++ })
 }
 
-// Finished records a job's final state. The parameter took is the time since the planned send time of its submission.
+// Finished records a job's final state. `took` is the time since the planned send time of the job's submission.
 func (r *Recorder) Finished(took time.Duration, state string) {
 	r.note(func(now *Numbers) {
 		now.Finished[state]++
@@ -138,7 +138,7 @@ func (r *Recorder) Moved(from, to string) {
 	})
 }
 
-// Delivered counts a received webhook message. The parameter ok means that the receiver returned 2xx.
+// Delivered counts a received webhook message. `ok` is true if the receiver returned 2xx.
 func (r *Recorder) Delivered(ok bool) {
 	r.note(func(now *Numbers) {
 		if ok {
@@ -166,7 +166,7 @@ func (r *Recorder) Fault(kind, target string, at, until time.Time, count int) {
 
 func (r *Recorder) since(at time.Time) float64 { return ms(at.Sub(r.line.start)) }
 
-// Stage begins a stage of the run. The function share returns the stage's progress, from 0 to 1. It may be nil.
+// Stage begins a stage of the run. `share` returns the stage's progress, from 0 to 1; it may be nil.
 func (r *Recorder) Stage(name string, share func() float64) {
 	r.note(func(*Numbers) {
 		r.stages, r.share = append(r.stages, Stage{Name: name, AtMS: r.since(r.clock())}), share
@@ -206,7 +206,7 @@ const (
 )
 
 // Live writes the progress of the run to w until `stop` is called: one redrawn line on a terminal, otherwise a line every 5 seconds. It
-// writes at each tick. If tick is nil, it uses a timer.
+// writes whenever `tick` receives a value. If `tick` is nil, a timer is used.
 func Live(w io.Writer, r *Recorder, tick <-chan time.Time) (stop func()) {
 	terminal := term.Of(w, os.Getenv).Terminal
 	status := term.NewStatus(w, terminal)

@@ -52,7 +52,7 @@ type WorkKind struct {
 	Jobs       int      `json:"jobs"`
 	Attempts   int      `json:"attempts"`    // number of attempts of the latest job
 	DurationMS int      `json:"duration_ms"` // duration of the last attempt of the latest job
-	Findings   []string `json:"findings"`    // other problems
+	Findings   []string `json:"findings"`    // problems other than an unexpected outcome
 }
 
 // OK reports whether the expectation is met.
@@ -71,7 +71,7 @@ func (run Run) KindsMet() (met int) {
 // Numbers are the totals of a run, or of a part of it.
 type Numbers struct {
 	Arrivals   int64            `json:"arrivals"`
-	Answers    map[string]int64 `json:"answers"`  // of submissions, by class
+	Answers    map[string]int64 `json:"answers"`  // submissions by class of the response
 	Finished   map[string]int64 `json:"finished"` // by final state
 	States     map[string]int64 `json:"states"`   // number of jobs in each last observed state
 	Deliveries Deliveries       `json:"deliveries"`
@@ -119,7 +119,7 @@ type Series struct {
 	Arrivals []int64            `json:"arrivals"`
 	Answers  map[string][]int64 `json:"answers"`  // by class
 	Finished map[string][]int64 `json:"finished"` // by final state
-	States   map[string][]int64 `json:"states"`   // jobs in a state at the end of the step
+	States   map[string][]int64 `json:"states"`   // number of jobs in each state at the end of the step
 	Workers  []int64            `json:"workers"`
 	Taken    []int64            `json:"deliveries_taken"`
 	NotTaken []int64            `json:"deliveries_not_taken"`

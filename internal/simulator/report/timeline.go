@@ -7,13 +7,14 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// A time series has one point per second. If there are more than maxPoints, pairs of points are merged. So memory use is limited.
+// A time series begins with one point per second. At maxPoints points, each pair of points is merged and later steps last twice as long.
+// This limits memory use.
 const (
 	firstStep = time.Second
 	maxPoints = 600
 )
 
-// point has the totals at the end of a step. Its histograms have the latencies measured during the step; nil if there are none.
+// point has the totals at the end of a step. `submit` and `finish` have the latencies measured during the step; nil if there are none.
 type point struct {
 	Numbers
 	submit, finish *hdrhistogram.PackedHistogram

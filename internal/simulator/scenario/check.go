@@ -78,7 +78,7 @@ func (p *parser) callback(at *yaml.Node, name string, allowed []string) {
 	}
 }
 
-// phases sets the defaults of an open loop: a phase lasts as long as the run, and has only one burst.
+// phases sets the defaults of an open loop. Without `for`, a phase lasts as long as the run. Without `every`, a phase has only one burst.
 func (p *parser) phases(s *Scenario) {
 	sends := len(s.Arrival.Open) == 0
 	for i := range s.Arrival.Open {

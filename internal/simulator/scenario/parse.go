@@ -20,8 +20,8 @@ import (
 	"golang.org/x/text/message"
 )
 
-// Parse parses a scenario. The parameter file is the file's name, for messages and as default for the scenario's name. The error lists all
-// mistakes, one per line, with their places and the allowed values.
+// Parse parses a scenario. `file` is the file's name. It appears in messages and is the default for the scenario's name. The error lists
+// all mistakes, one per line, with their places and the allowed values.
 func Parse(file string, text []byte) (*Scenario, error) {
 	p := &parser{file: file}
 	value, err := p.read(text)

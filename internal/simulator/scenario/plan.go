@@ -58,8 +58,8 @@ type Plan struct {
 	tickets  int64      // number of tickets assigned so far
 }
 
-// Plan returns a new plan, which begins with the first intent. The scenario must come from Parse or Load. Its Seed, Duration, Jobs and
-// Tenants may have been changed.
+// Plan returns a new plan, which begins with the first intent. The scenario must come from Parse or Load. The caller may have changed Seed,
+// Duration, Jobs and Tenants since then.
 func (s *Scenario) Plan() *Plan {
 	p := &Plan{scenario: *s, arrivals: newArrivals(s)}
 	p.random = rand.New(&p.source)
@@ -104,7 +104,8 @@ func (p *Plan) choose(by chances) (*Work, string) {
 	return w, w.Kinds[int(by.kind*float64(len(w.Kinds)))]
 }
 
-// items returns the kinds of a batch. With InTurn, the batch takes the entry's kinds in order, and starts again after the last one.
+// items returns the kinds of a batch. With InTurn, the batch uses the entry's kinds in order. After the last kind, it continues with the
+// first.
 func (p *Plan) items(w *Work) []string {
 	items := make([]string, w.Batch)
 	for i := range items {
@@ -201,7 +202,7 @@ type arrivals struct {
 	phase int // current phase
 	start time.Duration
 	area  float64 // integral of the rate from the start of the phase to the next arrival
-	burst int     // number of jobs that the phase's bursts have sent
+	burst int     // number of jobs sent so far by bursts of the current phase
 }
 
 const longest = 7 * 24 * time.Hour
@@ -213,7 +214,7 @@ func newArrivals(s *Scenario) arrivals {
 	a := arrivals{phases: s.Arrival.Open, limit: cmp.Or(s.Duration, longest)}
 	a.random = rand.New(rand.NewPCG(s.Seed, math.MaxUint64)) // intents use the streams 1, 2, ..., so this stream is not shared
 	if first := slices.IndexFunc(a.phases, Phase.hasRate); first >= 0 && a.phases[first].Poisson {
-		a.area = a.random.ExpFloat64() // a Poisson process starts with a random gap, evenly spaced arrivals at 0
+		a.area = a.random.ExpFloat64() // a Poisson process starts with a random gap; evenly spaced arrivals start at 0
 	}
 	return a
 }

@@ -111,7 +111,7 @@ type Cancel struct {
 // Retry is a client's retry of a failed job.
 type Retry struct {
 	Share Share // fraction of the entry's jobs that are retried if they fail
-	Max   int   // most retries of one job
+	Max   int   // maximum number of retries of one job
 }
 
 // Duplicate is a client's repetition of a submission.
@@ -122,12 +122,12 @@ type Duplicate struct {
 	AtOnce bool   `yaml:"at_once"` // sent at the same time instead of one after another
 }
 
-// Receiver is an endpoint for webhook messages. Each tenant registers it, or jobs use it as a callback.
+// Receiver is an endpoint for webhook messages. Either each tenant registers the receiver as a webhook, or jobs name it as their callback.
 type Receiver struct {
 	Name     string   // lower-case letters, digits and dashes; unique
 	Events   []string // events that a registered receiver subscribes to; none for a callback
 	Answers  []Answer // at least one; their shares add up to 1
-	Callback bool     // only for callbacks, not registered
+	Callback bool     // jobs name the receiver as callback; it is not registered as a webhook
 }
 
 // Answer is a possible response of a receiver. Hang makes the receiver never respond, and Reset makes it reset the connection.
@@ -148,7 +148,7 @@ type Readers struct {
 	Poll      Share         // fraction of jobs that are polled in addition to streams
 }
 
-// Schedules has the number of schedules of each tenant. Each schedule creates a job once per Every until Duration is over.
+// Schedules has the number of schedules of each tenant. Each schedule creates one job per Every until the end of Scenario.Duration.
 type Schedules struct {
 	Count int
 	Every time.Duration
@@ -166,7 +166,7 @@ type Service struct {
 // Expect has the required values of a run. The invariants are checked too.
 type Expect struct {
 	Accepted  Share         // minimum fraction of submissions with an expected response; below this, the run is inconclusive
-	Refused   *Share        // largest share of submissions refused because of overload; nil: unchecked
+	Refused   *Share        // maximum fraction of submissions refused because of overload; nil: unchecked
 	SubmitP99 time.Duration `yaml:"submit_p99"` // limit of the 99th percentile from the planned send time to the response; 0: unchecked
 	FinishP99 time.Duration `yaml:"finish_p99"` // limit of the 99th percentile from the planned send time to the job's end; 0: unchecked
 }

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	punctual = 2 * time.Second // a scheduled job may be queued this long after its execution_at
-	recovery = 5 * time.Second // a job that was due during an outage may be queued this long after the service is ready again
+	punctual = 2 * time.Second // longest allowed time from execution_at to QUEUED
+	recovery = 5 * time.Second // longest allowed time from the end of an outage to QUEUED, for jobs due during the outage
 )
 
 // outage has the times at which all processes were stopped, started again, and ready.

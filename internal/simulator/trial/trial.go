@@ -31,7 +31,7 @@ type Options struct {
 	Command, Program string // for the report: the command line, and the program's name and version
 
 	URL, Key              string        // address of a running service and its API key; without URL, a service is started
-	DatabaseURL, RedisURL string        // of the service at URL, for the judge
+	DatabaseURL, RedisURL string        // stores of the service at URL, which the judge reads
 	AdminURLs             []string      // admin listeners of the service at URL; the judge compares their metrics with the database
 	TimeScale             *float64      // FORGERUN_TIME_SCALE of the service at URL; nil: unknown
 	StartWorkers          bool          // start workers for the service at URL
@@ -69,7 +69,7 @@ type Trial struct {
 	notes    []string
 	outage   outage // times of the planned outage (service.down in the scenario)
 	drained  bool   // all jobs ended before the streams were closed
-	unhealed error  // the service did not recover from the faults
+	unhealed error  // error if the service did not recover from the faults
 }
 
 // New makes a trial.
