@@ -23,8 +23,8 @@ type faultKind struct {
 	inject     injection
 }
 
-// injection picks a target, injects the fault, waits and ends it. If the context ends, it ends the fault at once. Without a target,
-// f.Target stays empty.
+// injection picks a target, injects the fault, waits and ends it. If the context ends first, the injection ends the fault at once. If it
+// finds no target, f.Target stays empty.
 type injection func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault)
 
 var kinds = []faultKind{
@@ -104,7 +104,7 @@ func onProcess(inject func(context.Context, *Stack, *rand.Rand, *Process) error)
 	}
 }
 
-// pause suspends the process for 1.25 to 1.75 lease times. It resumes earlier if the context ends.
+// pause suspends the process for 1.25 to 1.75 lease times. If the context ends first, the process resumes at once.
 func pause(ctx context.Context, s *Stack, rng *rand.Rand, p *Process) error {
 	if err := p.Pause(); err != nil {
 		return err

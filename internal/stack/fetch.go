@@ -69,9 +69,9 @@ func FetchPostgres(ctx context.Context, dir, repository string, log *slog.Logger
 	return bin, err
 }
 
-// download unpacks Postgres into the folder `programs`. The library embedded-postgres downloads only as part of a server start. With an
-// invalid encoding, initdb fails after the download, so no server starts. The download also works as root, although root cannot start
-// Postgres.
+// download unpacks Postgres into the folder `programs`. The library embedded-postgres downloads only as part of a server start. So download
+// passes an invalid encoding: initdb then fails after the download, and no server starts. This also works as root, although root cannot
+// start Postgres.
 func download(ctx context.Context, repository, work, programs string) error {
 	started := make(chan error, 1)
 	go func() {

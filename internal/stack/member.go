@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// member is a process of the service, such as worker-1. The goroutine supervise starts it again whenever it ends, until stop is
-// called.
+// member is a process of the service, such as worker-1. The goroutine supervise restarts the process whenever it ends, until the function
+// `stop` is called.
 type member struct {
 	unit
 	api, admin string // `api` is the listen address of the API, "" for other roles; `admin` is for metrics and health checks
@@ -49,7 +49,7 @@ var healthClient = &http.Client{Timeout: 2 * time.Second, Transport: &http.Trans
 
 func healthy(admin string) readiness {
 	return func(ctx context.Context, _ int) bool {
-		request, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/readyz", nil) // fails for bad addresses only
+		request, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/readyz", nil) // fails only for a bad address
 		answer, err := healthClient.Do(request)
 		if err != nil {
 			return false

@@ -19,18 +19,18 @@ import (
 // Options describe a stack.
 type Options struct {
 	Forgerun    string
-	Dir         string            // created if missing; its folder "logs" has the logs, and Close keeps them
+	Dir         string            // created if missing; Close keeps the folder "logs" in it
 	Concurrency int               // concurrent jobs in a worker process; 0 means 100
 	TimeScale   float64           // factor of the jobs' durations; 0: jobs take no time
-	Env         map[string]string // FORGERUN_ variables that override the stack's own values; those in Addresses are refused
-	Listen      string            // address of the API if Faults is set; "": any free port of 127.0.0.1
+	Env         map[string]string // FORGERUN_ variables that override the stack's own values; the variables in Addresses are refused
+	Listen      string            // address of the API, used only with Faults; "": any free port of 127.0.0.1
 	APIs        int               // number of api processes; 0 means 1. More than 1 requires Faults.
 	Workers     int               // number of worker processes at first; see Scale
 	Lease       time.Duration     // a worker without a heartbeat for this long counts as dead; 0 means 3 s
 	Faults      bool              // connections to Postgres, Redis, the API and receivers go through proxies
 	Clock       bool              // the service is a test bed, and faults may move its clock
-	// DatabaseURL and RedisURL are external servers; set both or neither. The stack then starts only workers. It injects no faults into the
-	// servers, and puts a proxy only in front of receivers.
+	// DatabaseURL and RedisURL are external servers; set both or neither. The stack then starts only workers. Faults do not affect the
+	// servers, and only receivers get a proxy.
 	DatabaseURL, RedisURL string
 	Log                   io.Writer // lines about starts and unexpected ends; may be nil
 }
@@ -142,7 +142,7 @@ func ParseWorkers(text string) (Schedule, error) {
 	return s, nil
 }
 
-// At returns the number of workers at a point of the run: 0 is its start, 1 its end.
+// At returns the number of workers at a point of the run. A `share` of 0 is the start of the run, 1 is the end.
 func (s Schedule) At(share float64) int {
 	if len(s.steps) == 0 {
 		return 1

@@ -30,8 +30,8 @@ var (
 	ErrExited = errors.New("ended before it was ready")
 )
 
-// Command describes how to run a program. The program gets its own process group, so Ctrl-C at a terminal reaches only the parent, which
-// then stops its children. Process.Kill also ends the program's child processes.
+// Command describes how to run a program. The program gets its own process group. So Ctrl-C at a terminal reaches only the parent, which
+// must stop the program. Process.Kill also ends the program's child processes.
 type Command struct {
 	Path  string
 	Args  []string    // without the program's name
@@ -171,8 +171,8 @@ func (p *Process) Pause() error { return p.signal(pauseSignal) }
 // Resume undoes Pause.
 func (p *Process) Resume() error { return p.signal(resumeSignal) }
 
-// Stop sends SIGTERM and waits; after the grace period it kills the group. It returns nil if the process exits with status 0 in time. A
-// concurrent Kill is not an error.
+// Stop sends SIGTERM and waits. After the grace period it kills the group. It returns nil if the process exits with status 0 within the
+// grace period. A concurrent Kill is not an error.
 func (p *Process) Stop(grace time.Duration) error {
 	err := p.end(syscall.SIGTERM, grace)
 	if err == nil && p != nil && p.err != nil && !p.killed.Load() {

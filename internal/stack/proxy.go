@@ -42,7 +42,7 @@ type link struct {
 	losing         atomic.Bool           // the next response is dropped, so the client does not see the result
 }
 
-// delay is a fault that holds back each piece of data for the time `by`, or until the fault is over.
+// delay is a fault that delays each piece of data by the duration `by`. When the fault ends, delayed data is sent at once.
 type delay struct {
 	by   time.Duration
 	over chan struct{}
@@ -114,7 +114,7 @@ func (p *proxy) carry(client net.Conn) {
 	p.mu.Lock()
 	p.links = append(p.links, l)
 	p.mu.Unlock()
-	if p.ctx.Err() != nil { // p.close may have run before this link was in p.links
+	if p.ctx.Err() != nil { // p.close may have run before p.links contained this link, and did not close it then
 		l.cut()
 	}
 	var answers sync.WaitGroup
@@ -192,7 +192,7 @@ func (s *Stack) faulty() []*proxy {
 }
 
 // ReceiverURL returns the address at which the service reaches the webhook receiver at upstream, such as http://127.0.0.1:9000. With
-// Options.Faults it is the address of a proxy, otherwise upstream itself.
+// Options.Faults, this is the address of a proxy. Without it, ReceiverURL returns upstream.
 func (s *Stack) ReceiverURL(upstream string) (string, error) {
 	return s.throughProxy("receiver", upstream)
 }

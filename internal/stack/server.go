@@ -92,7 +92,7 @@ func (s *server) launch(ctx context.Context) (*Process, error) {
 	if err := s.home.acquire(); err != nil {
 		return nil, err
 	}
-	if s.current.Load() != nil { // remove the PID of the previous process, which has ended: another process may get the same PID
+	if s.current.Load() != nil { // the previous process has ended, and another process may get its PID
 		_ = s.home.noteRunning(0)
 	}
 	running, err := s.home.claim(ctx, s.log)

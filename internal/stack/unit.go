@@ -126,8 +126,8 @@ func (u *unit) keep() {
 	}
 }
 
-// awaitReady waits until the program that keep() starts is ready. After maxEarlyExits failed starts in a row, or if the program refuses
-// its configuration, it returns the latest start error. It also returns when ctx or u.ctx ends.
+// awaitReady waits until the program that keep() starts is ready. It returns the latest start error after maxEarlyExits failed starts in a
+// row, or if the program refuses its configuration. It also returns when ctx or u.ctx ends.
 func (u *unit) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
