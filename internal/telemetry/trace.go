@@ -45,7 +45,7 @@ const (
 	SpanBatch   = "submit batch"
 	SpanCancel  = "cancel job"
 	SpanRetry   = "retry job"
-	SpanDeliver = "deliver event" // one attempt
+	SpanDeliver = "deliver event" // one attempt of a delivery
 	SpanCommit  = "commit "       // followed by the name of the statement
 )
 

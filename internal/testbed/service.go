@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	readyFile     = "dev.json" // written by forgerun dev when it is ready, removed when it ends
+	readyFile     = "dev.json" // forgerun dev writes this file when it is ready, and removes it at the end
 	startPatience = 60 * time.Second
 	stopPatience  = 60 * time.Second
 	anyPort       = "127.0.0.1:0"

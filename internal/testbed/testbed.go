@@ -1,5 +1,5 @@
-// Package testbed implements the commands of the test bed. They judge clients of ForgeRun or of any HTTP API, put a proxy with
-// faults in front of an API, and search for faults that break a client. The package calls ForgeRun only over HTTP.
+// Package testbed implements the commands of the test bed. They judge clients of ForgeRun or of another HTTP API, and search for faults
+// that break a client. One command runs a proxy that injects faults into an API's traffic. The package calls ForgeRun only over HTTP.
 package testbed
 
 import (

@@ -150,8 +150,8 @@ func (v *verdictRun) judge(ctx context.Context) int {
 	return exitOK
 }
 
-// once runs the command one time and adds the results of its sessions to the summary. Requests with the
-// header ForgeRun-Session have a session for each value of the header.
+// once runs the command one time and adds the results of its sessions to the summary. Each value of the request header ForgeRun-Session has
+// its own session.
 func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.Summary) error {
 	as, err := v.begin(ctx, under)
 	if err != nil {

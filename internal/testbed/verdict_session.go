@@ -21,8 +21,8 @@ import (
 type judged struct {
 	*client.Client
 	id, key, session string
-	pages, journal   bool           // end() also reads the sessions' HTML pages (pages) and journals (journal)
-	operator         *client.Client // client with the operator token; nil without one
+	pages, journal   bool           // pages: `end` reads the HTML pages of the sessions; journal: `end` reads their journals
+	operator         *client.Client // nil without an operator token
 }
 
 // begin sets the faults and starts a session. If no key is given, it first registers a client.

@@ -108,7 +108,7 @@ func (s *Times) afterCron(t time.Time) time.Time {
 	}
 }
 
-// If StartAt is set, the first due time is the anchor, otherwise one interval after the anchor.
+// With StartAt, the first due time is the anchor. Without StartAt, it is one interval after the anchor.
 func (s *Times) afterInterval(t time.Time) time.Time {
 	if t.Before(s.anchor) {
 		if s.from != nil {
@@ -119,8 +119,8 @@ func (s *Times) afterInterval(t time.Time) time.Time {
 	return t.Add(s.interval - t.Sub(s.anchor)%s.interval)
 }
 
-// LastBefore returns the due times in (after, until] in ascending order, or only the last n if there are more. Its running time depends
-// mostly on n.
+// LastBefore returns the last n due times in (after, until], or all if there are fewer, in ascending order. The running time depends mostly
+// on n.
 func (s *Times) LastBefore(after, until time.Time, n int) []time.Time {
 	for window := time.Duration(n) * time.Second; ; window *= 2 {
 		begin := until.Add(-window)

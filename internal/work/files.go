@@ -17,8 +17,8 @@ const (
 
 var errReadBack = errors.New("it was read back differently")
 
-// tempFile is a file of 4 MiB. Its blocks are written and read back, again and again. It does not sync, because that would slow down the
-// database's disk.
+// tempFile is a file of 4 MiB. An attempt writes and reads its blocks repeatedly. It does not sync the file, because that would slow down
+// the database's disk.
 type tempFile struct {
 	dir      string
 	file     *os.File
@@ -50,8 +50,7 @@ func (f *tempFile) write(n int) error {
 	return nil
 }
 
-// exhausted marks errors that are caused by this machine, such as a full disk, no file handles, no memory or a missing folder. Another
-// machine may be able to do the work.
+// exhausted marks errors that this machine causes, such as a full disk or a missing folder. Another machine may be able to do the work.
 func exhausted(err error) error { return fmt.Errorf("%w: temp file: %w", job.ErrExhausted, err) }
 
 // open creates the file on first use. It removes the name at once if the system allows that, so that a crash leaves no file behind.

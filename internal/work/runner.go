@@ -25,7 +25,7 @@ const (
 type Config struct {
 	TimeScale float64       // multiplies every duration; 0: work takes no time
 	Limit     time.Duration // execution limit; TimeScale is not applied to it
-	TempDir   string        // for IO_HEAVY and CUSTOM; "" is the system's
+	TempDir   string        // for IO_HEAVY and CUSTOM; "": the system's temporary folder
 	MaxMemory int           // limit in bytes for all runs of MEMORY_SPIKE and CUSTOM together; 0 is DefaultMaxMemory
 }
 

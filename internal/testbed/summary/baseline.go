@@ -15,8 +15,8 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// Baseline lists the rules that a client is known to break. These rules do not fail the verdict. If the client breaks another rule, or
-// obeys a listed rule again, the verdict fails.
+// Baseline lists the rules that a client is known to break. These rules do not fail the verdict. The verdict fails if the client breaks
+// another rule. It also fails if the client now obeys a listed rule, until the entry is deleted.
 type Baseline struct {
 	Path    string
 	entries []known

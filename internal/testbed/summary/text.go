@@ -41,7 +41,8 @@ func rank(r verdict.Result) int {
 	return 0
 }
 
-// isKnown reports whether the baseline lists this broken rule. judge gives such a rule the status Warn and keeps its level Must.
+// isKnown reports whether the baseline lists this broken rule. The method judge sets the status of such a rule to Warn and keeps the level
+// Must.
 func isKnown(r verdict.Result) bool { return r.Status == verdict.Warn && r.Level == verdict.Must }
 
 func weight(r verdict.Result) string {
