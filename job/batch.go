@@ -19,7 +19,7 @@ type BatchRequest struct {
 	RequestID  string
 	ReceivedAt time.Time
 	Items      []ItemRequest
-	Unlisted   int // number of further violations, which Items does not list; if there are any, the batch is refused
+	Unlisted   int // number of further violations, not listed in Items; the batch is refused if it is above 0
 
 	IdempotencyKey string
 	Hash           [32]byte // hash of the canonical request without the idempotency key
@@ -61,7 +61,7 @@ type ItemRequest struct {
 type Refusal struct {
 	Code       Code        `json:"code"`
 	Detail     string      `json:"detail"`
-	Violations []Violation `json:"violations,omitempty"` // pointers into the batch request
+	Violations []Violation `json:"violations,omitempty"` // their pointers refer to the batch request
 }
 
 // Batch is a set of jobs submitted in one request.

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Custom is the work kind of jobs with a Behavior in their request. Only a test bed accepts it, and it is never drawn at random.
+// Custom is the work kind of jobs with a Behavior in their request. Only a test bed accepts this kind. The service never draws it at
+// random.
 const Custom Kind = "CUSTOM"
 
 // AllKinds returns the kinds of the catalogue and Custom.
@@ -47,7 +48,7 @@ type Behavior struct {
 // PlannedFailure is a failure of certain attempts.
 type PlannedFailure struct {
 	Attempts []int          `json:"attempts"`
-	After    *time.Duration `json:"after,omitempty"` // nil: at the end of the duration
+	After    *time.Duration `json:"after,omitempty"` // time from the start of the attempt; nil: at the end of its duration
 	Problem  PlannedProblem `json:"problem,omitzero"`
 }
 

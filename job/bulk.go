@@ -130,7 +130,8 @@ func (b *Bulk) JobsOf() ID {
 // BulkResult is the result of an item.
 type BulkResult string
 
-// Results of items. ItemSucceeded: the job was changed. ItemSkipped: it was left as it is. ItemFailed: it could not be changed.
+// Results of items. ItemSucceeded: the job was changed. ItemSkipped: the job was left unchanged, for example because it had already ended.
+// ItemFailed: the service refused the change.
 const (
 	ItemPending   BulkResult = "PENDING"
 	ItemSucceeded BulkResult = "SUCCEEDED"
@@ -237,7 +238,7 @@ type BulkAlike struct {
 type BulkQuery struct {
 	After  ID
 	Limit  int
-	Result BulkResult // result of the items; "" selects all
+	Result BulkResult // selects items with this result; "" selects all
 }
 
 // BulkPath returns the path of a bulk operation.

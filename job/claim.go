@@ -22,18 +22,18 @@ type Task struct {
 	Reason   Reason // failure of the previous attempt; "" for a first attempt
 }
 
-// Handlers of tasks return the following errors. Any other error means that the infrastructure failed, and the task is handled again.
+// Handlers of tasks return the following errors. Any other error means that the infrastructure failed. The queue then repeats the task.
 
 // TaskFailed reports a failed attempt or delivery. The failure is already stored. The queue counts the task as failed.
 type TaskFailed struct {
 	Text string
-	// Again is the real time until the queue handles the task again. If it is 0, the queue archives the task with Text.
+	// Again is the wait in real time before the queue repeats the task. If Again is 0, the queue archives the task with Text.
 	Again time.Duration
 }
 
 func (e *TaskFailed) Error() string { return e.Text }
 
-// TaskEarly reports a task that is not due yet. The queue handles the task again after Wait, in real time. This is not a failure.
+// TaskEarly reports a task that is not due yet. The queue repeats the task after Wait, in real time. This is not a failure.
 type TaskEarly struct{ Wait time.Duration }
 
 func (e *TaskEarly) Error() string { return "the task is not due yet" }

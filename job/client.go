@@ -58,8 +58,8 @@ const (
 	KeyRotated KeyIssue = "ROTATED"
 )
 
-// IssuedKey is the response to creating or renewing a key. Secret is the whole key, which is shown only once. It is "" if an existing key
-// is returned instead of a new one.
+// IssuedKey is the response to creating or renewing a key. Secret is the whole key, which is shown only once. Secret is "" if the response
+// is about an existing key.
 type IssuedKey struct {
 	APIKey
 	Secret string
@@ -148,10 +148,10 @@ type Erasure struct {
 	Step        string // current step, as named by the store
 	Position    ID     // the step continues after this row
 	PositionJob ID
-	Removed     map[string]int // rows by table
-	Remaining   map[string]int // rows by table, counted after the removal
+	Removed     map[string]int // removed rows by table
+	Remaining   map[string]int // remaining rows by table, counted after the removal
 
-	Record string // the record as canonical JSON (RFC 8785), which SHA256 hashes; "" until the erasure is done
+	Record string // erasure record as canonical JSON (RFC 8785); SHA256 is its hash. "" until the erasure is done
 	SHA256 []byte
 }
 

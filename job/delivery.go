@@ -37,7 +37,7 @@ type Delivery struct {
 
 	State         DeliveryState
 	Attempts      int
-	Tries         int        // attempts since it was created or last redelivered
+	Tries         int        // attempts since the delivery was created or last redelivered
 	NextAttemptAt *time.Time // set while PENDING
 	ClaimedUntil  *time.Time // set while the delivery is being sent
 	SettledAt     *time.Time // set unless PENDING
@@ -56,7 +56,7 @@ type DeliveryAttempt struct {
 	Reason    string    // what failed and the receiver's address
 	Header    map[string][]string
 	Body      []byte // first bytes of the response, at most MaxStoredBody
-	Truncated bool   // the response had more
+	Truncated bool   // the response was longer than Body
 }
 
 // MaxStoredBody limits the stored part of a receiver's response, in bytes.
@@ -169,8 +169,8 @@ const maxInternalAge = 3 * 24 * time.Hour
 // Next returns the state of the claimed delivery d after one more attempt, and the wait before the next one.
 //
 // The wait is random, between 50 % and 100 % of the exponential backoff. After a timeout or a 429 the backoff is doubled, up to its
-// maximum. If the receiver sent Retry-After, the wait is that time, but at least one and at most two times the backoff. Internal errors do
-// not count as tries. They end a delivery only if it is older than maxInternalAge.
+// maximum. If the receiver sent Retry-After, that time replaces the random wait. It is limited to between one and two times the backoff.
+// Internal errors do not count as tries. An internal error ends a delivery that is older than maxInternalAge.
 func (p DeliveryPolicy) Next(d *Delivery, s Sent, random float64) (DeliveryState, time.Duration) {
 	try := d.Tries + 1
 	switch s.Attempt.Error {
@@ -234,7 +234,7 @@ type DeliveryPage struct {
 // Replay is the result of sending missed events again.
 type Replay struct {
 	Queued int      // deliveries that became PENDING
-	More   bool     // matching deliveries may remain for a further request
+	More   bool     // a further request may find more matching deliveries
 	Next   Position // position from which the next request continues
 }
 

@@ -16,7 +16,7 @@ type Range struct {
 	State     string
 	EventName string
 	Enabled   *bool
-	Named     *bool // true selects clients with a name, false those without
+	Named     *bool // true selects clients with a name, false clients without a name
 	From, To  *time.Time
 	After     job.ID // the page begins after this entry; lists run from new to old
 	Limit     int

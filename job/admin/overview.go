@@ -72,5 +72,5 @@ type SilentWorker struct {
 	ExpiresAt   job.Time `json:"expires_at"`   // when the worker counts as dead
 }
 
-// Ends counts submitted jobs, and ended jobs by state.
+// Ends counts submitted jobs, and ended jobs in each final state.
 type Ends struct{ Submitted, Succeeded, Failed, Canceled int }
