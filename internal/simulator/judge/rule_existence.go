@@ -183,8 +183,8 @@ func (a *across) sent(f *history.Fact) {
 	a.mark(f.Ticket, flags)
 }
 
-// checkTicket checks that no ticket has two jobs, and that a refused ticket has no job. The judge passes refused submissions to checkLoose
-// first, which sets their flags.
+// checkTicket checks that no ticket has two jobs, and that a refused ticket has no job. checkLoose has already set the flags of refused
+// submissions.
 func (c *checker) checkTicket() {
 	for _, f := range c.byKind[history.Submitted] {
 		if f.Submission != nil {

@@ -28,7 +28,7 @@ type Verdict struct {
 	ViolationCount int64       `json:"violation_count"`
 }
 
-// Results of an invariant.
+// Values of Result.Result.
 const (
 	Held     = "held"
 	Violated = "VIOLATED"

@@ -11,8 +11,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// follow does not wait for an execution_at that is further ahead than the drain time. It then stops farPatience after the time of the
-// planned cancel.
+// If a job's execution_at is further ahead than the drain time, follow stops early: farPatience after the planned cancel.
 const farPatience = 10 * time.Second
 
 // follow sends the planned polls, cancels and retries for an accepted job. It stops when the scenario's drain time has passed since the
@@ -94,8 +93,8 @@ func (e *Engine) retry(ctx context.Context, t *ticket) bool {
 	return a != nil && a.Attempt > before
 }
 
-// act sends a cancel or a retry until it gets a response. act also sends a retry again if its response was lost, although this may start
-// two attempts. All requests are recorded.
+// act sends a cancel or a retry, and repeats the request until it gets a response. A repeated retry may start two attempts. All requests
+// are recorded.
 func (e *Engine) act(
 	ctx context.Context, t *ticket, verb string, do func(context.Context, string, ...client.Option) (*client.Changed, error),
 ) (changed *client.Changed) {
@@ -121,7 +120,7 @@ const (
 	longestPoll  = 2 * time.Second
 )
 
-// poll polls the job until ctx ends. In a final state, it pauses until a new attempt begins.
+// poll polls the job until ctx ends. While the job is in a final state, poll waits for a new attempt.
 func (e *Engine) poll(ctx context.Context, t *ticket) {
 	for etag := ""; ; {
 		wait := e.lookAt(ctx, t.job, t.number, t.tenant, &etag)

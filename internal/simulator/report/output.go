@@ -24,8 +24,8 @@ import (
 	verdictreport "github.com/forgerun/forgerun/verdict/report"
 )
 
-// document is written as the JSON report, and the templates use it. As long as Version is the same, members are only added. Times of day
-// are RFC 3339, durations are in milliseconds.
+// document is the JSON report and the data of the templates. As long as Version is the same, members are only added. Times of day are RFC
+// 3339, durations are in milliseconds.
 type document struct {
 	Version  int     `json:"version"` // 1
 	Outcome  Outcome `json:"outcome"`
@@ -93,8 +93,8 @@ func pageFile(name string) string {
 
 func script(name string) htmltemplate.JS { return htmltemplate.JS(pageFile(name)) } //nolint:gosec // ours
 
-// WriteHTML writes the report as a page that needs no other files. The page contains the JSON report, from which its script draws the
-// charts.
+// WriteHTML writes the report as a page that needs no other files. The page contains the JSON report. A script in the page draws the charts
+// from it.
 func WriteHTML(w io.Writer, run Run) error { return pageTemplate().Execute(w, documentOf(run)) }
 
 var outcomeColors = map[Outcome]term.Color{

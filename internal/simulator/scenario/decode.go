@@ -99,7 +99,7 @@ func (w *Work) UnmarshalYAML(n *yaml.Node) error {
 	return err
 }
 
-// UnmarshalYAML reads a cancel. Its default share is 1.
+// UnmarshalYAML reads a cancel. By default, share is 1.
 func (c *Cancel) UnmarshalYAML(n *yaml.Node) error {
 	type plain Cancel
 	*c = Cancel{Share: 1}

@@ -192,8 +192,8 @@ func (r Range) at(share float64) time.Duration {
 
 // arrivals computes the send times of an open loop. In a closed loop, all send times are 0.
 //
-// The next arrival is due when the integral of the rate has grown by a gap. For evenly spaced arrivals a gap is 1. For a Poisson process
-// it is random, exponentially distributed. So constant rates, ramps and changes of phase need no special case.
+// The next arrival is due when the integral of the rate has grown by one gap. A gap is 1 for evenly spaced arrivals. For a Poisson process,
+// a gap is random with an exponential distribution. This also works for ramps and changes of phase.
 type arrivals struct {
 	phases []Phase
 	limit  time.Duration

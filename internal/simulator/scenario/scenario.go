@@ -85,7 +85,7 @@ type Share float64
 // Range is a random duration from Min to Max. If they are equal, the duration is fixed.
 type Range struct{ Min, Max time.Duration }
 
-// Work describes some of a scenario's jobs, and what the client does with them.
+// Work is an entry of Scenario.Mix. It describes some of the jobs, and what the client does with these jobs.
 type Work struct {
 	Kinds       []string `yaml:"-"` // work kinds, one chosen for each job; empty for EMIT_EVENT
 	Weight      float64  // above 0; 1 with InTurn
@@ -101,7 +101,7 @@ type Work struct {
 	Expect      string // how each job must end, such as SUCCEEDED; "": not checked
 }
 
-// Cancel is a request to cancel a job. It is sent some time after the job was seen in state In.
+// Cancel is a request to cancel a job. The client sends it some time after it has seen the job in the state `In`.
 type Cancel struct {
 	In    string // CREATED, QUEUED, ASSIGNED or RUNNING
 	After Range
