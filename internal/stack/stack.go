@@ -1,8 +1,8 @@
 // Package stack runs ForgeRun on this machine: private Postgres and Redis servers, the service's processes, and faults. "forgerun
 // dev", the simulator, the benchmark and tests use it.
 //
-// StartPostgres, StartRedis and Temp run only servers; StartProcess runs any program. Start runs a whole service: its stores and
-// its api, deliverer and worker processes. It restarts processes that end unexpectedly. Chaos injects faults.
+// StartPostgres, StartRedis and Temp run only servers; StartProcess runs any program. Start runs a whole service: the servers, and the api,
+// deliverer and worker processes. It restarts processes that end unexpectedly. Chaos injects faults.
 //
 // Every server
 //
@@ -70,7 +70,7 @@ type Scaling struct {
 
 var errClosed = errors.New("the stack is closed")
 
-// Start starts everything and returns once it is ready. After an error nothing is left running.
+// Start starts the stack and returns once all processes are ready. After an error, no process is left running.
 func Start(ctx context.Context, o Options) (*Stack, error) {
 	o, err := o.complete()
 	if err != nil {

@@ -60,7 +60,7 @@ func (f Factory) CounterFunc(name, help string, read func() float64) {
 	promauto.With(f.registry).NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, read)
 }
 
-// Histogram makes a histogram with these classic buckets, and native buckets for scrapers that support them.
+// Histogram makes a histogram with the classic `buckets`. Scrapers that support native buckets get native buckets.
 func (f Factory) Histogram(name, help string, buckets []float64) prometheus.Histogram {
 	return promauto.With(f.registry).NewHistogram(histogramOpts(name, help, buckets))
 }

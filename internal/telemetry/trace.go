@@ -49,7 +49,8 @@ const (
 	SpanCommit  = "commit "       // followed by the name of the statement
 )
 
-// Start starts a child of ctx's span. If ctx has no recorded span, Start does nothing. HTTP requests and Continue start the first span.
+// Start starts a child of ctx's span. If ctx has no recorded span, Start does nothing. The first span of a trace comes from an HTTP request
+// or from Continue.
 func Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
@@ -82,7 +83,7 @@ func End(span trace.Span, err error) {
 	span.End()
 }
 
-// Link links a started span to the span named by the traceparent. Often the traceparent is read only after the span has started.
+// Link links a started span to the span named by the traceparent. It is for a traceparent that is read only after the span has started.
 func Link(span trace.Span, traceparent string) {
 	if !span.IsRecording() {
 		return

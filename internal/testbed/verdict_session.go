@@ -131,8 +131,8 @@ type shownSession struct {
 	page, journal []byte
 }
 
-// end ends the session and the labeled sessions of the same run, and returns their verdicts. If there are labeled sessions, end omits the
-// unlabeled session if that is empty.
+// end ends the session and the labeled sessions of the same run, and returns their verdicts. If there are labeled sessions, end omits an
+// unlabeled session without requests.
 func (j *judged) end(ctx context.Context) (ended []shownSession, err error) {
 	_, err = j.EndSession(ctx, j.session)
 	if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == http.StatusUnauthorized && j.id != "" {

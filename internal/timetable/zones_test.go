@@ -50,7 +50,7 @@ const quarter = 15 // minutes
 // The first `sparse` oracleExpressions are due at most twice a day.
 const sparse = 10
 
-// The expressions after the first `sparse` are compared only within a day of each clock change, for speed.
+// For speed, expressions that are due more often are compared only within a day of each clock change.
 func TestEveryZone(t *testing.T) {
 	t.Parallel()
 	count := int(countUntil.Sub(countFrom) / time.Minute)

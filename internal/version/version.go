@@ -47,7 +47,7 @@ func Get() Info {
 // Number returns only the version.
 func Number() string { return Get().Version }
 
-// read returns the linker's values. Missing values come from build.
+// read returns the linker's values. Missing values come from `build`.
 func read(linked Info, build *debug.BuildInfo) Info {
 	info := Info{Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if build != nil {

@@ -75,7 +75,7 @@ func randomOf(d job.Definition) *rand.PCG {
 	return rand.NewPCG(uint64(d.Seed), uint64(d.PayloadSize))
 }
 
-// fill writes random letters from a to p, since these need no JSON escape.
+// fill writes random letters from a to p, which need no JSON escapes.
 func fill(b []byte, random *rand.PCG) {
 	const low, a = 0x0f0f0f0f0f0f0f0f, 0x6161616161616161
 	var letters [16]byte

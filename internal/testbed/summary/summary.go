@@ -45,7 +45,7 @@ type Summary struct {
 	runs     []Run
 }
 
-// Add adds a session and judges it by the policy and the baseline. disturbed is the name of the file of faults, or "".
+// Add adds a session and judges it by the policy and the baseline. `disturbed` is the name of the file of faults, or "".
 func (s *Summary) Add(disturbed string, v verdict.Verdict) {
 	n := Session{cmp.Or(string(v.Profile), disturbed, "none"), v}
 	s.judge(&n)

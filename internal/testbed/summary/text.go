@@ -157,7 +157,7 @@ func (s *Summary) ByWeight() []Break {
 	return all
 }
 
-// Having returns the ids of the rules with a status.
+// Having returns the ids of the rules that have the status.
 func (n Session) Having(status verdict.Status) (rules []string) {
 	for _, r := range verdict.Having(n.Results, status) {
 		rules = append(rules, r.Rule)
