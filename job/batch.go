@@ -88,7 +88,7 @@ func (b *Batch) Unfinished() bool {
 	return false
 }
 
-// BatchItem is one item in the original response to a batch. It was accepted with a job, or refused.
+// BatchItem is one item in the original response to a batch. An accepted item has a job, a refused item has a Refusal.
 type BatchItem struct {
 	ItemID  string   `json:"item_id"`
 	JobID   ID       `json:"job_id,omitzero"`

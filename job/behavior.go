@@ -73,7 +73,7 @@ type PlannedResult struct {
 	Body      *string `json:"body,omitempty"`
 }
 
-// PlannedEvent is an event that each attempt emits after a time.
+// PlannedEvent is an event that each attempt emits. After is the time from the start of the attempt.
 type PlannedEvent struct {
 	Emission
 	After time.Duration `json:"after,omitempty"`
@@ -216,8 +216,8 @@ func (h Held) FailAsPlanned(p *PlannedFailure, b Backoff, random float64) Finish
 	return h.end(p.failure(h.Attempt, b), wait)
 }
 
-// RetryWait returns the wait between j's current attempt, which failed, and the next one. A planned retry_after counts from the end of the
-// attempt (async-problem-details, section 3.7). A manual retry therefore waits only for the rest of retry_after.
+// RetryWait returns the wait before the next attempt of the failed job j. A planned retry_after counts from the end of the attempt
+// (async-problem-details, section 3.7). A manual retry therefore waits only for the rest of retry_after.
 func (j *Job) RetryWait(now time.Time, b Backoff, random float64) time.Duration {
 	if j.Failure != nil && j.Failure.Reason == CustomFailed && j.FinishedAt != nil {
 		if p := j.Definition.FailureOf(j.Attempt); p != nil && p.Problem.RetryAfter > 0 {

@@ -104,14 +104,14 @@ type Finish struct {
 	State   State
 	Failure *Failure
 	Result  *Result
-	// If RetryWait is not nil, the same commit queues the next attempt (auto_retry). It runs after this wait.
+	// If RetryWait is not nil, the same commit queues the next attempt (auto_retry). The next attempt runs after this wait.
 	RetryWait *time.Duration
-	// Exhausted adds the event job.retries_exhausted; it is set if the last allowed attempt failed.
+	// Exhausted is set if the last allowed attempt failed. The store then adds the event job.retries_exhausted.
 	Exhausted bool
-	// Emit adds the event event.emitted before the final event.
+	// If Emit is set, the store adds the event event.emitted before the final event.
 	Emit *Emission
-	// EndedAt is the end of the work by a test bed's clock. The clock may jump before the end is stored. Nil means now. Without a test bed,
-	// EndedAt is ignored.
+	// EndedAt is the end of the work by a test bed's clock; nil means now. It is needed because that clock may jump before the end is stored.
+	// Without a test bed, EndedAt is ignored.
 	EndedAt *time.Time
 }
 
@@ -148,7 +148,7 @@ type AttemptClock interface {
 	Start() time.Time
 }
 
-// Observer receives progress and events of running work. Each function may be nil.
+// Observer receives progress and events of running work. Every field may be nil.
 type Observer struct {
 	Clock    AttemptClock // nil: this machine's clock, and the attempt begins now
 	Progress func(Progress)
@@ -168,10 +168,10 @@ func (t Task) Cursor() QueueCursor { return QueueCursor{RunAt: t.RunAt, JobID: t
 // Load counts unfinished jobs.
 type Load struct {
 	Active int
-	Queued int // part of Active
+	Queued int // included in Active
 }
 
-// Plus returns the sum of both loads. If sign is -1, it returns l minus other.
+// Plus returns l plus other, or l minus other if `sign` is -1.
 func (l Load) Plus(other Load, sign int) Load {
 	return Load{Active: l.Active + sign*other.Active, Queued: l.Queued + sign*other.Queued}
 }
@@ -209,7 +209,7 @@ func (f Finished) Notification() Notification {
 	return Notification{ClientID: f.ClientID, JobID: f.JobID, Attempt: f.Attempt, Ended: true}
 }
 
-// Backlog is the work of the whole system and the workers for it, counted at one moment (API contract, section 16).
+// Backlog counts the unfinished work and the workers of the whole system at one moment (API contract, section 16).
 type Backlog struct {
 	// Jobs is the number of unfinished jobs in each state. Counting stops at a limit.
 	Jobs map[State]int

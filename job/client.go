@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Client is a client of the API, which owns jobs.
+// Client is a client of the API. Each job belongs to one client.
 type Client struct {
 	ID        ID
 	CreatedAt time.Time
