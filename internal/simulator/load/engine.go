@@ -29,7 +29,7 @@ type Options struct {
 	History  interface{ Add(history.Fact) }
 	Recorder *report.Recorder
 	Receiver *receiver.Receiver                   // gets the webhooks; nil if the scenario has none
-	Pending  func(context.Context) (int64, error) // counts pending deliveries in the database; nil: Drain polls each webhook
+	Pending  func(context.Context) (int64, error) // counts pending deliveries in the database; nil: Drain polls the API
 	// Recheck is the delay before a canceled job is canceled a second time; 0: never. The delay starts at the first cancel. If execution_at is
 	// less than a minute after the cancel, the delay starts at execution_at.
 	Recheck time.Duration

@@ -95,7 +95,7 @@ type Deliveries struct {
 	NotTaken int64 `json:"not_taken"`
 }
 
-// All returns the number of all messages.
+// All returns the total number of messages.
 func (d Deliveries) All() int64 { return d.Taken + d.NotTaken }
 
 // Latency summarizes durations.

@@ -207,7 +207,7 @@ type arrivals struct {
 
 const longest = 7 * 24 * time.Hour
 
-// An arrival less than areaError before the end of a phase belongs to the next phase. The difference is a rounding error.
+// An arrival less than areaError before the end of a phase belongs to the next phase, because such a difference is a rounding error.
 const areaError = 1e-9
 
 func newArrivals(s *Scenario) arrivals {

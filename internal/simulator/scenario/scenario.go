@@ -1,7 +1,7 @@
 // Package scenario reads scenario files and plans the requests of a simulator run.
 //
-// A scenario is a YAML file. Every mistake is reported with its place and the allowed values. A scenario and a seed determine all requests;
-// the service's responses have no influence. This package sends no requests.
+// A scenario is a YAML file. Every mistake is reported with its place and the allowed values. A scenario and a seed determine all planned
+// requests; the service's responses have no influence. This package sends no requests.
 package scenario
 
 import (
