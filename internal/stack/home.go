@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// The server's user owns the data folder. This process's user owns everything else in the server's folder. So the server's user cannot
-	// create links there, which could make root overwrite other files.
+	// The server's user owns the data folder. This process's user owns everything else in the server's folder. Otherwise the server's user
+	// could create links there that make root overwrite other files.
 	dataName    = "data"
 	lockName    = "lock"
 	spareName   = "elsewhere" // link to a folder below spareDir, which has the server's files if the server's user cannot enter dir
