@@ -10,7 +10,7 @@ import (
 const MaxBatchItems = 1000
 
 // MaxFailedItems is how many failed items a batch's outcome document lists (async-problem-details, section 7.1.1). Clients can list the
-// batch's jobs to see the other failures.
+// batch's jobs to see the other failed jobs.
 const MaxFailedItems = 50
 
 // BatchRequest is a decoded request for many jobs.
