@@ -27,7 +27,7 @@ import (
 // document is the JSON report and the data of the templates. As long as Version is the same, members are only added. Times of day are RFC
 // 3339, durations are in milliseconds.
 type document struct {
-	Version  int     `json:"version"` // 1
+	Version  int     `json:"version"`
 	Outcome  Outcome `json:"outcome"`
 	Headline string  `json:"headline"`
 	Sentence string  `json:"sentence"`

@@ -71,7 +71,7 @@ func (p *Phase) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// kindList is a name, ALL or a list of names.
+// kindList reads one work kind, ALL, or a list of work kinds.
 type kindList []string
 
 func (l *kindList) UnmarshalYAML(n *yaml.Node) error {
