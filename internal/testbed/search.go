@@ -48,7 +48,7 @@ type searchRun struct {
 	tries            int
 	dir, regressions string
 
-	perWorker []verdictRun // settings of each worker
+	perWorker []verdictRun
 }
 
 func searchCommand(p command.Program) *cobra.Command {

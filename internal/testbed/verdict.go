@@ -81,8 +81,8 @@ type verdictRun struct {
 	policy          summary.Policy
 	json            bool // print JSON; the command's standard output then goes to standard error
 	jsonFile        string
-	junit, html     string // files
-	markdown        string // file
+	junit, html     string // paths
+	markdown        string // path
 	baselinePath    string
 	baseline        *summary.Baseline // nil: none
 	update          bool
