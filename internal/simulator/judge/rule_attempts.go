@@ -130,7 +130,7 @@ func (c *checker) leastDuration() time.Duration {
 	return least - least/100 - 5*time.Millisecond
 }
 
-// Codes of failures (API contract, section 10).
+// Codes of failures (API contract, section 14).
 const (
 	codeInternal   = "RFA_INTERNAL"
 	codeDependency = "RFA_DEPENDENCY_TIMEOUT"

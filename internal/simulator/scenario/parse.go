@@ -241,5 +241,5 @@ func keywordsAt(url string) (k keywords) {
 	return k
 }
 
-// workKinds returns "ALL", then all work kinds in the order of the specification (API contract, section 6).
+// workKinds returns "ALL", then all work kinds in the order of the API contract (section 6).
 func workKinds() []string { return keywordsAt("#/$defs/kind").Enum }

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// The types of a job (API contract, section 6, and the API's own EMIT_EVENT).
+// The types of a job (API contract, section 8).
 const (
 	Execute   = "EXECUTE"
 	Deferred  = "DEFERRED"
