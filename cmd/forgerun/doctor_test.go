@@ -16,8 +16,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// requireOnly checks that one finding has severity `want` and contains the words, and that all others are healthy. With want Healthy, all
-// findings must be healthy.
+// requireOnly checks the only unhealthy finding. If `want` is Healthy, there must be none.
 func requireOnly(t *testing.T, all doctor.Findings, want doctor.Severity, words ...string) {
 	t.Helper()
 	found := slices.DeleteFunc(slices.Clone(all), func(f doctor.Finding) bool { return f.Level == doctor.Healthy })
@@ -145,7 +144,6 @@ func TestDoctorReportsAllProblems(t *testing.T) {
 	require.Contains(t, report, "FAIL  Postgres schema: none", "doctor examines the stores anyway")
 }
 
-// doctor does not wait long for stores that hang.
 func TestDoctorWithHangingStores(t *testing.T) {
 	s, postgres := newStackWithPostgres(t, env{
 		"FORGERUN_OPEN_REGISTRATION": "false", "FORGERUN_WEBHOOK_ALLOW_PRIVATE": "false", "FORGERUN_PUBLIC_URL": "https://forgerun.example.com",

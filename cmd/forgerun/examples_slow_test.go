@@ -78,8 +78,8 @@ func seeds() int {
 	return n
 }
 
-// parallelIfMany makes a subtest parallel only if there are many seeds. While a parallel subtest waits for its turn, its idle processes
-// use CPU.
+// parallelIfMany keeps subtests sequential if there is only one seed. A parallel subtest waits for its turn, and its processes use CPU
+// meanwhile.
 func parallelIfMany(t *testing.T) {
 	t.Helper()
 	if seeds() > 1 {
@@ -106,7 +106,7 @@ func TestExampleClientsAreRight(t *testing.T) {
 	}
 }
 
-// The verdict finds exactly the mistakes that each naive client's file lists at its top.
+// The comment at the top of each naive client lists its mistakes. The verdict finds exactly these mistakes.
 func TestExampleMistakesAreNamed(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed, slowJobs)
 	sources := map[string]string{
@@ -149,7 +149,6 @@ func TestTutorialOfTheTestBed(t *testing.T) {
 	}
 }
 
-// forgerun's search finds the mistake in the program of the search tutorial.
 func TestTutorialOfTheSearch(t *testing.T) {
 	if missing := missingProgram("python3", "install Python 3"); missing != "" {
 		t.Skip(missing)

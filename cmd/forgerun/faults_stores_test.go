@@ -23,8 +23,8 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// startRedisWith starts another Redis server. A Redis Cluster node also listens on its port + 10,000. If that port is in use,
-// startRedisWith tries other ports.
+// startRedisWith starts a Redis server. In a Redis Cluster, the server also needs the port 10,000 above its own. If that port is in use,
+// startRedisWith tries again with another port.
 func startRedisWith(t *testing.T, settings map[string]string) *local.Redis {
 	t.Helper()
 	for range 10 {
@@ -81,7 +81,7 @@ func (s *stack) startSentinels() (addresses string, first *redis.SentinelClient)
 	return strings.Join(all, ","), first
 }
 
-// The Redis server of the queue dies, and three sentinels promote its replica.
+// The Redis server with the queue dies. Three sentinels promote the replica.
 func TestFaultSentinelFailover(t *testing.T) {
 	s := newStackOn(t, repotest.URL(t))
 	replica := startRedisWith(t, map[string]string{"replicaof": fmt.Sprint("127.0.0.1 ", s.redis.Port())})
@@ -100,7 +100,7 @@ func TestFaultSentinelFailover(t *testing.T) {
 	r.end()
 }
 
-// TestFaultClusterNode: the Redis Cluster node with the queue dies, and comes back.
+// The Redis Cluster node with the queue dies, and comes back.
 func TestFaultClusterNode(t *testing.T) {
 	s := newStackOn(t, repotest.URL(t))
 	settings := map[string]string{"cluster-enabled": "yes", "cluster-require-full-coverage": "no", "cluster-node-timeout": "1000"}
@@ -124,7 +124,7 @@ func TestFaultClusterNode(t *testing.T) {
 	r.end()
 }
 
-// TestFaultClusterFailover: in a Redis Cluster of three, the node with the queue dies, and its replica is promoted.
+// In a Redis Cluster with replicas, the node with the queue dies. The other nodes promote its replica.
 func TestFaultClusterFailover(t *testing.T) {
 	s := newStackOn(t, repotest.URL(t))
 	settings := map[string]string{"cluster-enabled": "yes", "cluster-node-timeout": "1000"}
@@ -164,7 +164,6 @@ func TestFaultClusterFailover(t *testing.T) {
 	r.end()
 }
 
-// certificate writes net/http/httptest's certificate for 127.0.0.1, and its key, to files.
 func certificate(t *testing.T) (certFile, keyFile string) {
 	t.Helper()
 	server := httptest.NewTLSServer(nil)
@@ -179,7 +178,7 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 	return certFile, keyFile
 }
 
-// Redis requires TLS and a restricted user, who is turned off during the test.
+// Redis requires TLS, and a user with few rights. The test disables this user for a while.
 func TestFaultRedisUserIsTurnedOff(t *testing.T) {
 	s := newStackOn(t, repotest.URL(t))
 	cert, key := certificate(t)
@@ -298,8 +297,8 @@ func limitMemory(t *testing.T, limit int) (join func(pid int), killed func() int
 	return nil, nil
 }
 
-// The kernel kills a worker, because its jobs exceed its memory limit. The jobs fail with a retryable failure. Another worker runs their
-// next attempts.
+// The jobs of a worker exceed the worker's memory limit, so the kernel kills it. The jobs fail with a retryable failure. Another worker
+// runs their next attempts.
 func TestFaultWorkerWithoutMemory(t *testing.T) {
 	join, killed := limitMemory(t, 64<<20)
 	s := newStackOn(t, repotest.URL(t), quickLease, env{"FORGERUN_TIME_SCALE": "0.2"})

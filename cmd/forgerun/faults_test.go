@@ -29,7 +29,7 @@ type trial struct {
 	load *load
 	hook *receiver
 
-	staleTasks bool // at the end, there may be tasks of ended jobs
+	staleTasks bool // Redis may still have tasks of ended jobs at the end; discard them
 }
 
 func newTrial(s *stack, own map[string]env) *trial {
@@ -80,7 +80,7 @@ func (r *trial) end() {
 	r.t.Logf("%d jobs, %d refused requests", r.count(`SELECT count(*) FROM jobs`), r.load.refusals())
 }
 
-// drained waits until the count is 0. It fails if the count stops decreasing.
+// drained waits until the SQL query returns 0. It fails if the number stops decreasing.
 func (r *trial) drained(what, sql string) {
 	r.t.Helper()
 	for left := r.count(sql); left > 0; {
@@ -108,7 +108,7 @@ func fillUp(t *testing.T, dir string) (release func()) {
 	return func() { require.NoError(t, os.Remove(path)) }
 }
 
-// The disk of the tables is full. Requests that write are refused until there is space again.
+// The disk with the tables is full. Requests that write are refused until there is space again.
 func TestFaultTablesWithoutDiskSpace(t *testing.T) {
 	postgres := repotest.Server(t)
 	dir := smallDisk(t, postgres.URL())
@@ -121,7 +121,7 @@ func TestFaultTablesWithoutDiskSpace(t *testing.T) {
 	r.end()
 }
 
-// The disk of the WAL is full, so Postgres crashes. It starts again when there is space.
+// The disk with the WAL is full, so Postgres crashes. Postgres starts again when there is space.
 func TestFaultWALWithoutDiskSpace(t *testing.T) {
 	dir := mountSmall(t, "256m")
 	postgres, err := local.StartPostgres(t.Context(), local.ServerOptions{
@@ -144,7 +144,8 @@ func TestFaultWALWithoutDiskSpace(t *testing.T) {
 	r.end()
 }
 
-// The disk of Redis is full, so Redis refuses writes. Jobs are accepted anyway. When there is space again, the relay enqueues them.
+// The disk with the files of Redis is full, so Redis refuses writes. The API still accepts jobs. When there is space again, the relay
+// enqueues them.
 func TestFaultRedisWithoutDiskSpace(t *testing.T) {
 	dir := mountSmall(t, "48m")
 	s := newStackOn(t, repotest.URL(t))
@@ -218,7 +219,7 @@ func TestFaultClockStep(t *testing.T) {
 			time.Sleep(15 * time.Second)
 			clock.shift(0)
 			r.progress("afterwards")
-			r.staleTasks = true // while the clock was wrong, tasks got times up to an hour ahead
+			r.staleTasks = true // while the clock was wrong, tasks were scheduled up to an hour ahead; they outlive their jobs
 			r.end()
 		})
 	}

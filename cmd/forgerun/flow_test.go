@@ -41,7 +41,7 @@ func TestEndToEndFlow(t *testing.T) {
 	require.NotEmpty(t, polled.text("estimated_completion"))
 	rest := watching.rest()
 
-	// 4. The job completes; the stream's last event is its outcome document.
+	// 4. The job completes. The last event of the stream is the job's outcome document.
 	last := rest[len(rest)-1]
 	require.Equal(t, "job-succeeded", last.event)
 	require.Equal(t, "COMPLETED", last.text("jobStatus"))
@@ -156,7 +156,7 @@ func (s *stack) displaced(ids []string) (jobs, positions int, distance time.Dura
 	return jobs, positions, distance
 }
 
-// notEnqueued counts tasks that the relay enqueued instead of the api. Jobs that the relay enqueues may start out of order.
+// notEnqueued counts tasks that the api did not enqueue. The relay enqueues them later, so their jobs may start out of order.
 func notEnqueued(api *proc) float64 {
 	all := api.scrape()
 	total := sum(all, "tasks_ensured_total", "result", "ok")
@@ -166,8 +166,8 @@ func notEnqueued(api *proc) float64 {
 	return total
 }
 
-// Section 12 of the contract: jobs are dequeued in creation order. With several api processes, jobs created within a second of each
-// other may start in any order. A round in which the relay had to enqueue tasks is repeated.
+// Section 12 of the contract: jobs are dequeued in creation order. With several api processes, jobs created within a second of each other
+// may start in any order. If the relay enqueued some of the jobs, the test submits new jobs and tries again.
 // Promise: contract 12a
 func TestJobsStartInTheOrderOfTheirCreation(t *testing.T) {
 	t.Parallel()

@@ -19,8 +19,8 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// Some clients cannot change the API's address. The test bed judges such clients through a proxy. Environment variables
-// tell the clients to use it. Requests to hosts other than the target pass unchanged and are not judged.
+// Some clients cannot change the API's address. The test bed judges such clients through a proxy. Environment variables name the proxy.
+// Requests to hosts other than the target pass unchanged and are not judged.
 func TestForwardProxyByEnvironmentAlone(t *testing.T) {
 	t.Parallel()
 	content := make([]byte, 1<<20)
@@ -123,7 +123,7 @@ func trust(t *testing.T, s *httptest.Server) string {
 	return file
 }
 
-// Node uses the proxy variables since version 22.21. There is no Go client, because Go ignores the proxy for loopback addresses.
+// Node older than 22.21 ignores the proxy variables. A Go client would ignore the proxy for loopback addresses, so there is none.
 func forwardClients(t *testing.T, scheme string) map[string][]string {
 	t.Helper()
 	clients := map[string][]string{"curl": {"sh", "-c", `curl -sf -d '{}' "$0/orders" >&2 && curl -sf "$1" | sha256sum`}}

@@ -44,8 +44,8 @@ func (p *program) healthcheckCommand() *cobra.Command {
 	return c
 }
 
-// healthAddress returns the address to check for a command line. `ours` is false if the program is not forgerun. `at` is empty if the
-// command does not listen.
+// healthAddress parses the command line of a process, and returns the address to check. `ours` is false if the program is not forgerun.
+// `at` is empty if the command does not listen.
 func (p *program) healthAddress(cmdline string) (at string, ours bool) {
 	args := strings.Split(strings.TrimRight(cmdline, "\x00"), "\x00")
 	program := slices.IndexFunc(args, func(arg string) bool { return path.Base(arg) == "forgerun" }) // an init program may come first

@@ -34,7 +34,7 @@ type received struct {
 	method, url string
 	header      http.Header
 	body        string
-	nth         int // number of deliveries with this webhook-id so far, from 1
+	nth         int // 1 for the first delivery with its webhook-id, 2 for the first repetition
 }
 
 func (r received) request() *http.Request {
@@ -164,7 +164,7 @@ func hold() (answer func(received, http.ResponseWriter, *http.Request), release 
 	}, sync.OnceFunc(func() { close(open) })
 }
 
-// receive starts a receiver and subscribes it to `events`, or to all events if there are none.
+// receive starts a receiver and subscribes it to `events`. An empty list means all events.
 func (u *user) receive(api *proc, answer func(received, http.ResponseWriter, *http.Request), events ...string) *receiver {
 	u.s.t.Helper()
 	r := newReceiver(u.s.t, answer)

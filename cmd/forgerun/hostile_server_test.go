@@ -71,7 +71,7 @@ func hostileBody(r *http.Request) string {
 	)
 	path := r.URL.Path
 	switch {
-	case r.Method == http.MethodPost, strings.HasSuffix(path, "/jobs/x"): // commands expect the id x and a job that has ended
+	case r.Method == http.MethodPost, strings.HasSuffix(path, "/jobs/x"): // commands ask for the job x, and wait until it has ended
 		return strings.Replace(strings.Replace(item, `"job_id": $`, `"job_id": "x"`, 1), `"state": $`, `"state": "SUCCEEDED"`, 1)
 	case strings.HasSuffix(path, "/verdict"):
 		return `{"session_id": "x", "verdict": $, "why": $, "profile": $, "label": $, "counts": {"fail": 1}, "requests": 3, ` +

@@ -13,10 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The import rules. Package job is the lowest layer. app uses the store of repo, and handlers use the use cases of app. The adapters
-// tasks, webhook and work do not import each other. Their common packages are job, internal/telemetry and internal/clock. The programs,
-// such as cmd/forgerun, connect the packages. Every other import between our packages is a bug. mayImport and testsMayImport list the
-// allowed ones.
+// The import rules. Package job is the lowest layer. app uses the store of repo, and handlers use the use cases of app. The adapters tasks,
+// webhook and work do not import each other. They share only job, internal/telemetry and internal/clock. The programs, such as
+// cmd/forgerun, connect the packages. mayImport and testsMayImport list all allowed imports between our packages.
 
 const module = "github.com/forgerun/forgerun"
 
@@ -29,7 +28,7 @@ var mayImport = []packageRule{
 	{"job/view", []string{"internal/timetable", "job"}},
 	{"job/admin", []string{"job", "job/view"}},
 	{"job/testbed", []string{"job", "verdict", "verdict/fault", "verdict/wire"}},
-	{"verdict", []string{"verdict/fault"}}, // package verdict judges clients of any API, so it must not know ForgeRun's
+	{"verdict", []string{"verdict/fault"}}, // package verdict judges clients of any API, so it does not import ForgeRun's API
 	{"verdict/fault", nil},
 	{"verdict/redact", nil},
 	{"verdict/api", []string{"internal/yamlfile", "verdict", "verdict/fault", "verdict/wire"}},
@@ -186,7 +185,7 @@ var testsMayImport = []string{"internal/invariants", "internal/stack", "internal
 
 // onlyIn lists the packages, tests included, that may import a library.
 var onlyIn = []struct {
-	library string // import path; includes paths below it
+	library string // import path; the packages below are included
 	pkgs    []string
 }{
 	{"github.com/jackc/pgx", []string{"repo/...", "internal/invariants", "internal/stack test", "internal/simulator/judge/collect",

@@ -66,8 +66,8 @@ func (s *stack) requestViolations(jobs map[string]*jobRow) (wrong []string) {
 	return wrong
 }
 
-// checkTasks waits until Redis has only tasks of waiting jobs. Archived tasks do not count, because asynq archives the task of a failed
-// attempt. A killed worker's tasks stay active for a minute or two. Jobs of active tasks may be in any state.
+// checkTasks waits until every task in Redis belongs to a waiting job. It ignores archived tasks, because asynq archives the task of a
+// failed attempt. The job of an active task may have ended, because a killed worker's tasks stay active for a minute or two.
 func (s *stack) checkTasks(jobs map[string]*jobRow) {
 	s.t.Helper()
 	if !s.workerRuns() {

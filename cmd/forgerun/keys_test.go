@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// look sends a request with this key. Every valid key allows it.
+// look sends a request that every valid key allows.
 func (u *user) look(api *proc, key string) answer {
 	other := *u
 	other.key = key

@@ -33,7 +33,7 @@ func TestPausedLeaderIsReplaced(t *testing.T) {
 	old.pause()
 	s.endLead()
 	due := u.submit(other, deferred(time.Second))
-	s.await("QUEUED", due) // no worker runs, so the new leader's scheduler queued the job
+	s.await("QUEUED", due) // the new leader's scheduler queued the job; no worker runs yet
 	require.NotEqual(t, leader, s.leader())
 
 	old.resume()
@@ -44,7 +44,7 @@ func TestPausedLeaderIsReplaced(t *testing.T) {
 	s.checkInvariants()
 }
 
-// The lease of the killed leader expires after 5 s. Unlike other tests, this one waits until then.
+// The killed leader's lease expires after 5 s. The test waits for that instead of ending the lease.
 func TestKilledLeaderIsReplaced(t *testing.T) {
 	s := newStack(t)
 	old := s.startLeader()

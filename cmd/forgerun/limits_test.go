@@ -43,7 +43,7 @@ func TestRateLimitIsSharedByAllProcesses(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, other.look(apis[0], other.key).status, "another client has its own limit")
 }
 
-// max_attempts may be up to the operator's limit, in every route that takes a job. If the number is larger, the error names the limit.
+// Every route that accepts a job limits max_attempts. The error for a larger number names the operator's limit.
 // Promise: contract 11
 func TestEveryRouteLimitsMaxAttempts(t *testing.T) {
 	s, api, u := newService(t, withTestbed, env{"FORGERUN_MAX_RETRIES": "2", "FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken})
@@ -114,7 +114,7 @@ func TestOneClientRunsNoMoreThanItsLimit(t *testing.T) {
 	api := s.startLeader()
 	greedy, other := s.newUser(api), s.newUser(api)
 	body := `{"type":"EXECUTE","work_kind":"SUCCESS_FAST","auto_retry":true}`
-	workers := []*proc{s.startWorker(), s.startWorker(), s.startWorker()} // start workers first, so that most jobs wait at the same time
+	workers := []*proc{s.startWorker(), s.startWorker(), s.startWorker()} // start first, so that jobs wait only because of the limit
 	ids := greedy.submitMany(api, jobs, body)
 
 	throttled := func() int {
@@ -137,8 +137,8 @@ func TestOneClientRunsNoMoreThanItsLimit(t *testing.T) {
 	s.checkInvariants()
 }
 
-// The process and its active connections survive more idle connections than the limit of open files. This holds for the API and for the
-// admin listener.
+// Clients open more idle connections than the process may have open files. The process and its active connections survive. The test covers
+// the API's listener and the admin listener.
 func TestIdleConnectionsBeyondFileLimit(t *testing.T) {
 	const files, attempts = 256, 2000
 	s := newStack(t)

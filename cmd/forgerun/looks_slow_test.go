@@ -24,8 +24,8 @@ func init() {
 	verifiers = allVerifiers
 }
 
-// requireAccessible fails if axe, an accessibility checker, finds serious or critical problems in the visible page. It removes collapsed
-// parts for the check, because axe is slow with many elements.
+// requireAccessible fails if axe, an accessibility checker, finds serious or critical problems in the visible page. Before the check,
+// requireAccessible removes collapsed parts of the page, because axe is slow with many elements.
 func requireAccessible(c *consoleTab, at string) {
 	c.t.Helper()
 	if !evaluate[bool](c, `!!window.axe`) {

@@ -1,5 +1,6 @@
-// Command forgerun is the job-execution service: API, worker, deliverer, everything in one process for development, and the command line
-// for its users and operators. It reads the configuration and connects the packages; it contains no business rules.
+// Command forgerun is the job-execution service. Its commands start the API, a worker, a deliverer, or all of them in one process for
+// development. Other commands are for users and operators of the service. This package reads the configuration and connects the other
+// packages. It contains no business rules.
 package main
 
 import (

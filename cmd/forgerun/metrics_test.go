@@ -30,7 +30,7 @@ func (p *proc) scrape() map[string]*dto.MetricFamily {
 	return families
 }
 
-// sum adds up all series of a counter or gauge that have these labels. labels are pairs of name and value.
+// sum adds up all series of a counter or gauge that have these labels. `labels` alternates names and values.
 func sum(families map[string]*dto.MetricFamily, name string, labels ...string) (total float64) {
 	for _, m := range families[name].GetMetric() {
 		has := map[string]string{}

@@ -50,7 +50,7 @@ func TestRulesCatchMistakes(t *testing.T) {
 	}
 }
 
-// Here, the proxy gets no description of ForgeRun's API. It finds all mistakes that are not marked `own`, and blames no correct client.
+// The proxy gets no description of ForgeRun's API. It still finds all mistakes that are not marked `own`. It blames no correct client.
 func TestProxyCatchesMistakes(t *testing.T) {
 	s, service, _ := newDelivering(t, withTestbed, longJobs)
 	styles := clientStyles(t)
@@ -76,7 +76,7 @@ func TestProxyCatchesMistakes(t *testing.T) {
 				})
 			}
 			for _, profile := range fault.Profiles {
-				for _, style := range []string{"poll", "long-poll", "pool", "two-processes", "curl"} { // they read each job's own URL
+				for _, style := range []string{"poll", "long-poll", "pool", "two-processes", "curl"} { // clients that read each job at its own URL
 					all.Go(func() {
 						t.Run(string(profile)+"/"+style, func(t *testing.T) {
 							said, broken, err := judge(t, "", style, profile, seed)

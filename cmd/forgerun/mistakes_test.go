@@ -20,7 +20,7 @@ type mistake struct {
 	style   string
 	profile fault.Profile // profile that exposes the mistake; "": no faults needed
 	also    []string      // other rules that the mistake may break
-	own     bool          // only the service's test bed finds it, not a proxy without knowledge of the API
+	own     bool          // the service's test bed finds it; a proxy without an API description does not
 }
 
 // mistakes lists the mistakes that the test bed must find.
@@ -28,7 +28,7 @@ var mistakes = map[string]mistake{
 	"retry-after":          {style: "poll", profile: fault.FlakyNetwork},
 	"list-polling":         {style: "list", profile: fault.FlakyNetwork, own: true},
 	"stop-at-end":          {style: "poll", profile: fault.FlakyNetwork},
-	"conditional-requests": {style: "poll", profile: fault.FlakyNetwork, own: true}, // a proxy judges this only after an ETag
+	"conditional-requests": {style: "poll", profile: fault.FlakyNetwork, own: true}, // a proxy judges only clients that sent If-None-Match
 	"backoff":              {style: "poll", profile: fault.Overloaded},
 	"retry-only-retryable": {style: "poll", profile: fault.FlakyNetwork, own: true},
 	"idempotency-key":      {style: "poll", profile: fault.Overloaded, own: true},

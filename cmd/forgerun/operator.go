@@ -17,9 +17,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// newOperatorAPI returns the operator API of every role. It reads everything from Postgres, so every process gives the same responses.
-// Changes go through the same packages of app as the requests of clients. The limits of clients do not apply to operators' submissions and
-// retries. The handler `pages` serves all other paths of the admin listener.
+// newOperatorAPI returns the operator API of every role. It reads everything from Postgres, so the responses of all processes are the same.
+// Operators and clients change jobs through the same use cases. Submissions and retries of operators have no rate limit and no job limits.
+// The handler `pages` serves all other paths of the admin listener.
 func (p *process) newOperatorAPI(guard operators.Guard, pages http.Handler) *operator.API {
 	var bed *testbed.Operators
 	if p.cfg.TestBed {

@@ -25,7 +25,7 @@ func (u *user) order(api *proc, body string, headers ...string) answer {
 	return a
 }
 
-// These helpers wait by SQL instead of requests, so the client does not learn the outcome.
+// orderAndAwait reads the state from the database. Requests would show the outcome to the client.
 func (u *user) orderAndAwait(api *proc, state, body string) (path string) {
 	u.s.t.Helper()
 	id := u.order(api, body).text("job_id")
@@ -40,7 +40,6 @@ func (u *user) orderBatch(api *proc, body string) (path string) {
 	return "/v1/batches/" + id
 }
 
-// later returns a job that does not end during the test.
 func later(members ...string) string {
 	return `{` + strings.Join(append([]string{`"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"` +
 		time.Now().UTC().Add(time.Hour).Format(time.RFC3339) + `"`}, members...), ",") + `}`
@@ -176,7 +175,8 @@ func (s *stack) awaitDelivered(u *user, event string) {
 
 func (u *user) read(api *proc, path string) { u.expect(api, http.StatusOK, "GET", path, "") }
 
-// readEvents reads the client's events until the list contains `event`. It polls, because open transactions delay the list.
+// readEvents reads the client's events until the list contains `event`. It polls, because new events appear in the list only after older
+// transactions have ended.
 func (u *user) readEvents(api *proc, event string) {
 	eventually(u.s.t, event+" is listed", func() bool { return strings.Contains(u.call(api, "GET", "/v1/events", "").body, event) })
 }

@@ -61,8 +61,8 @@ func directive(unit, name string) (values []string) {
 	return values
 }
 
-// environmentOf returns the environment that systemd gives to instance 1 of a unit. Values in files override values in the unit. The
-// result also has the variables that operators must set.
+// environmentOf returns the environment that systemd sets for instance 1 of a unit. Values in files override values in the unit. The result
+// also has the variables that operators must set.
 func environmentOf(t *testing.T, unit string) env {
 	t.Helper()
 	e := env{}
@@ -81,7 +81,7 @@ func environmentOf(t *testing.T, unit string) env {
 	return e
 }
 
-// Each systemd unit starts a role with a valid environment. Its stop time-out is long enough.
+// Each systemd unit starts a role with a valid environment. systemd waits longer for the end of a role than the role's own grace period.
 func TestUnitsStartRoles(t *testing.T) {
 	t.Parallel()
 	admin := map[string]string{}

@@ -30,7 +30,7 @@ type pageReader struct {
 	folder      string
 	environment []string
 	address     string
-	key, job    string // key and job id that a program printed last
+	key, job    string // the last printed API key and job id
 	shell       io.Writer
 	output      *bufio.Scanner
 	running     []*exec.Cmd

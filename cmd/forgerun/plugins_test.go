@@ -76,7 +76,6 @@ func venv(t *testing.T, out string) string {
 	return bin
 }
 
-// orderServer is an API with a succeeded order. With the query parameter `busy`, it returns 429.
 func orderServer(t *testing.T) string {
 	t.Helper()
 	var orders atomic.Int64

@@ -77,7 +77,7 @@ func TestPoolerInSessionMode(t *testing.T) {
 	s.awaitDeliveries()
 	require.NotZero(t, s.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
 		AND application_name = 'forgerun worker'`), "the sessions have their application name")
-	second := s.startAPI() // the pooler gives this api connections that other sessions have used
+	second := s.startAPI() // this api gets pooled connections that other sessions used before
 	require.True(t, u.accepts(second, u.key))
 	s.exec(`UPDATE api_keys SET revoked_at = clock_timestamp()`)
 	s.exec(`SELECT pg_notify('forgerun_keys', key_id) FROM api_keys`)

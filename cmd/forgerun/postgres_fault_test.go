@@ -97,7 +97,7 @@ func TestReadOnlyPostgres(t *testing.T) {
 		u.trySubmit(api, execute("SUCCESS_FAST"))
 		return s.count(connections+` AND backend_start < $1::text::timestamptz`, began) <= 1
 	})
-	for range 20 { // use connections from before and after the change
+	for range 20 { // some of these connections are older than the change to read-only
 		require.Equal(t, http.StatusOK, u.call(api, "GET", "/v1/jobs/"+id, "").status)
 	}
 	s.writable(database)

@@ -54,7 +54,7 @@ type process struct {
 	queue     *queue.Queue
 	notifier  *delivery.Notifier // enqueues webhook deliveries after events are stored
 	completer *batches.Completer
-	capacity  *jobs.Capacity // this process's share of the job limits; only the api role keeps it current
+	capacity  *jobs.Capacity // limits active and queued jobs; only api and dev renew the lease
 	storage   *ratelimit.Limiter
 
 	connections *conn.Metrics
@@ -62,15 +62,15 @@ type process struct {
 
 	subscribers *delivery.Subscribers
 	pauses      *pauses.Watch
-	worker      atomic.Pointer[worker.Worker] // nil in roles without one, and before it starts
+	worker      atomic.Pointer[worker.Worker] // nil until a worker starts
 
 	maintenance *maintenance.Maintenance
-	due         *clock.Clock     // Postgres' clock, which a test bed can move; tasks become due by it
+	due         *clock.Clock     // decides which tasks are due: Postgres' clock, which a test bed can move
 	clock       *clock.Clock     // the same clock as `due` in a test bed; nil elsewhere
 	testbed     *testbed.Service // nil without a test bed
 
 	parts     lifecycle.Group
-	listener  net.Listener // of the API; nil in the other roles
+	listener  net.Listener // listener of the API; nil in other roles
 	adminAddr string
 }
 
@@ -195,14 +195,14 @@ func (p *process) startTracing() error {
 	return p.parts.Start(context.Background(), lifecycle.Part{Name: "traces", Stop: flush, Grace: closeGrace})
 }
 
-// listen opens the listener of api and dev. If no public URL is set, it sets one with the address of the listener.
+// listen opens the listener of api and dev. If cfg.PublicURL is empty, listen derives it from the address.
 func listen(cfg *Config, role string) (net.Listener, error) {
 	var l net.Listener
 	addr := cfg.HTTPAddr
 	if role == "api" || role == "dev" {
 		var err error
 		open := func() (net.Listener, error) { return net.Listen("tcp", addr) }
-		if cfg.TestBed { // faults may close the listener for a time
+		if cfg.TestBed { // faults may close the listener for a while
 			open = func() (net.Listener, error) { return wire.Listen(addr) }
 		}
 		if l, err = open(); err != nil {
@@ -223,7 +223,7 @@ func (p *process) limited(l net.Listener, name string, total int) *conn.Listener
 }
 
 func (p *process) newMaintenance() *maintenance.Maintenance {
-	leaders := p.newJobs(p.admission(p.pauses.Now), nil) // for bulk operations, erasures and schedules
+	leaders := p.newJobs(p.admission(p.pauses.Now), nil) // the leader submits and changes jobs with it
 	due := schedules.NewRunner(p.store, leaders, p.metrics, p.log)
 	return maintenance.New(maintenance.Deps{
 		Store: p.store, Queue: p.notifier, Tasks: p.queue, Completer: p.completer, Backoff: p.cfg.Backoff, Clock: p.due,

@@ -185,7 +185,7 @@ func (p *proc) admin(path string) (status int, body string) {
 	return response.StatusCode, string(text)
 }
 
-// metric returns the value of a series, or 0 if there is none. sample is like fenced_writes_total{operation="finish"}.
+// metric returns the value of a series, or 0 if there is none. `sample` names the series, such as fenced_writes_total{operation="finish"}.
 func (p *proc) metric(sample string) float64 {
 	p.t.Helper()
 	_, body := p.admin("/metrics")

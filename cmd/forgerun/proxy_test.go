@@ -23,7 +23,7 @@ type lossyProxy struct {
 }
 
 type execution struct {
-	statement, argument string // parts of the SQL text and of the arguments
+	statement, argument string // substrings of the SQL text and of the arguments
 	lost                atomic.Bool
 }
 
@@ -52,7 +52,8 @@ func (p *lossyProxy) take(sql string, arguments [][]byte) (e *execution, ok bool
 		p.lose.CompareAndSwap(e, nil)
 }
 
-// forward copies messages both ways. To lose a response, it waits for the statement's end and returns.
+// forward copies messages both ways. To lose a response, forward waits until the statement has ended. It then closes the connections
+// without forwarding the response.
 func (p *lossyProxy) forward(client, server net.Conn) {
 	fromClient, fromServer := pgproto3.NewBackend(client, client), pgproto3.NewFrontend(server, server)
 	startup, err := fromClient.ReceiveStartupMessage()
@@ -63,7 +64,7 @@ func (p *lossyProxy) forward(client, server net.Conn) {
 	doomed := make(chan *execution, 1)
 	go func() {
 		defer func() { _ = server.Close() }()
-		statements := map[string]string{} // SQL by name
+		statements := map[string]string{} // SQL text by name of the prepared statement
 		for fromServer.Flush() == nil {
 			message, err := fromClient.Receive()
 			if err != nil {
@@ -91,7 +92,7 @@ func (p *lossyProxy) forward(client, server net.Conn) {
 			return
 		default:
 		}
-		if err != nil || fromClient.SetAuthType(fromServer.GetAuthType()) != nil { // pgproto3 needs it for the next message
+		if err != nil || fromClient.SetAuthType(fromServer.GetAuthType()) != nil { // pgproto3 needs the type to parse the client's next message
 			return
 		}
 		fromClient.Send(message)

@@ -70,7 +70,7 @@ func TestJobsSurviveQueueLoss(t *testing.T) {
 	}
 }
 
-// A worker continues even if one of the queue's keys in Redis becomes another type of value.
+// Another program replaces one of the queue's Redis keys with a value of another type. The worker continues.
 func TestQueueIsDamagedUnderAWorker(t *testing.T) {
 	s, api, u := newWorking(t)
 	s.await("SUCCEEDED", u.submit(api, execute("PAYLOAD_SMALL")))

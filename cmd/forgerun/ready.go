@@ -27,7 +27,7 @@ import (
 // Ready checks for at most readyPatience, because load balancers wait only a few seconds.
 const readyPatience = time.Second
 
-// Ready returns whether the process is ready, with its problems. Workers and deliverers need Redis. The API does not: it accepts jobs
+// Ready reports whether the process is ready, and lists its problems. Workers and deliverers need Redis. The API does not: it accepts jobs
 // without Redis.
 func (p *process) Ready(ctx context.Context) site.Readiness {
 	r := site.Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok", "migrations": "ok", "redis": "ok"}}
@@ -104,7 +104,7 @@ func (p *process) queuesOf() []string {
 	return redisconn.Queues
 }
 
-// adminPart returns the part that serves the admin listener. Without an admin address, it does nothing.
+// adminPart returns the part that serves the admin listener. Without an admin address, the part is empty.
 func (p *process) adminPart() lifecycle.Part {
 	if p.cfg.AdminAddr == "" {
 		return lifecycle.Part{}
@@ -153,8 +153,8 @@ func (p *process) source(r *http.Request) netip.Addr {
 	return conn.Source(p.cfg.Network.TrustedProxies.Client(addr.Addr(), r.Header.Values("X-Forwarded-For")...))
 }
 
-// hosts returns the function that checks Host headers, against DNS rebinding. Only listeners without a token, and dev's listeners on
-// loopback, need this. A nil check allows all hosts.
+// hosts returns a function that checks Host headers; nil allows all hosts. The check prevents DNS rebinding. Only listeners without a
+// token, and dev's listeners on loopback, need the check.
 func (p *process) hosts(addr string, guarded bool) func(string) bool {
 	if p.role == "dev" && onLoopback(addr) || !guarded {
 		return localhosts.Only(p.cfg.PublicURL)

@@ -62,7 +62,7 @@ func (p *program) runRole(ctx context.Context, role string, run func(context.Con
 	if err != nil {
 		return &command.Exit{Code: command.WrongUsage, Err: err}
 	}
-	if term.IsTerminal(p.stdout) { // show progress only if both outputs are terminals: a file must not get redrawn lines
+	if term.IsTerminal(p.stdout) { // use colors and redrawn lines only if both outputs are terminals
 		cfg.Screen = term.Of(p.stderr, p.getenv)
 	}
 	// Without this, SIGPIPE ends the process when it writes to a pipe without a reader. Unlike signal.Ignore, this does not affect child

@@ -20,7 +20,7 @@ func (s *stack) runIDs(schedule string) []string {
 	return s.texts(`SELECT job_id::text FROM jobs WHERE schedule_id = $1 ORDER BY scheduled_for`, schedule)
 }
 
-// runs returns when each job of the schedule was due and when it was created, in order.
+// runs returns the due times and the creation times of the schedule's jobs, sorted by due time.
 func (s *stack) runs(schedule string) (due, created []time.Time) {
 	s.t.Helper()
 	for _, run := range structs[struct{ Due, Created time.Time }](s, `SELECT scheduled_for, created_at FROM jobs
@@ -86,7 +86,7 @@ func TestLeaderIsKilledAtDueTimes(t *testing.T) {
 	s.checkInvariants()
 }
 
-// If a schedule's job is refused, it is tried again until the next due time. Then it counts as missed.
+// If a job limit refuses a scheduled job, the service retries until the next due time. The job then counts as missed.
 func TestRefusedRunsAreMissed(t *testing.T) {
 	s, api, u := newService(t, env{"FORGERUN_MAX_ACTIVE_JOBS": "1"})
 	blocking := u.submit(api, execute("SUCCESS_FAST"))

@@ -21,7 +21,7 @@ import (
 
 const planted = "testdata/planted/"
 
-// plantedClient is a client with mistakes. Each mistake needs at least two faults to show.
+// plantedClient is a client with mistakes. Each mistake appears only after at least two faults.
 type plantedClient struct {
 	flags, command []string
 	mistakes       map[string]plantedMistake

@@ -44,8 +44,8 @@ type lineWriter struct {
 	w  io.Writer
 }
 
-// shortHandler passes all records to another handler. For people, it also writes a short line for warnings, ended jobs, failed deliveries
-// and the wait at shutdown.
+// shortHandler passes all records to another handler. It also writes a short line for people about warnings, ended jobs, failed deliveries
+// and a shutdown that waits for jobs.
 type shortHandler struct {
 	out   *lineWriter
 	style term.Style

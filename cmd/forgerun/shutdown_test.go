@@ -100,7 +100,7 @@ func startDev(t *testing.T, dir string) *proc {
 	p := startProc(t, env{
 		"FORGERUN_DATA_DIR": dir, "FORGERUN_HTTP_ADDR": "127.0.0.1:0", "FORGERUN_ADMIN_ADDR": "127.0.0.1:0",
 		"FORGERUN_LOG_FORMAT": "json", "FORGERUN_TIME_SCALE": "0",
-	}, func() []string { return nil }, "dev") // dev shows its key on purpose
+	}, func() []string { return nil }, "dev") // no secrets: dev prints its API key on purpose
 	p.waitAPI()
 	eventually(t, "dev is ready", func() bool { _, err := os.Stat(filepath.Join(dir, "dev.json")); return err == nil })
 	return p

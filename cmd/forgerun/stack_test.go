@@ -39,7 +39,7 @@ type stack struct {
 	mu       sync.Mutex
 	procs    []*proc
 	sent     map[string]bool // ids of all requests
-	accepted map[string]bool // ids of jobs whose submission returned 202
+	accepted map[string]bool // ids of jobs that the API accepted with 202
 	secrets  []string        // API keys and other values that no log may contain
 }
 
@@ -331,7 +331,7 @@ func (s *stack) tasks() map[string]string {
 	all := s.rdb.Scan(s.ctx(), 0, prefix+"*", 1000).Iterator()
 	for all.Next(s.ctx()) {
 		state, err := s.rdb.HGet(s.ctx(), all.Val(), "state").Result()
-		if err == nil { // a task that was finished meanwhile gives an error
+		if err == nil { // asynq returns an error if the task has finished meanwhile
 			found[all.Val()[len(prefix):]] = state
 		}
 	}

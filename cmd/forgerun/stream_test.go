@@ -19,7 +19,7 @@ func TestJobStreamGoesOnAfterTheAPIIsKilled(t *testing.T) {
 	stream := u.stream(api, path, "")
 	names := frameNames(stream.until("job-running"))
 	api.kill()
-	for _, f := range stream.rest() { // progress may still arrive
+	for _, f := range stream.rest() { // progress events, which have no id, may still arrive
 		require.Empty(t, f.id)
 	}
 	stream = u.stream(s.startAPI(), path, stream.lastID)

@@ -24,8 +24,8 @@ func (u *user) fixtures(api *proc, body string, headers ...string) made {
 	return parsed[made](u.s.t, u.expect(api, http.StatusCreated, "POST", "/v1/testbed/fixtures", body, headers...).body)
 }
 
-// For each key of `pointers`, requireViolations puts the key into `format` and sends that body. The response must name the JSON Pointer
-// that is the key's value.
+// requireViolations sends one request for each entry of `pointers`. The body is `format` with the key inserted. The response must contain
+// the value, a JSON Pointer.
 func (u *user) requireViolations(api *proc, method, path, format string, pointers map[string]string) {
 	u.s.t.Helper()
 	for part, pointer := range pointers {

@@ -36,8 +36,8 @@ func (q hookQueue) list(read func(string, ...asynq.ListOption) ([]*asynq.TaskInf
 
 func (q hookQueue) waiting() map[string]*asynq.TaskInfo { return q.list(q.ListRetryTasks) }
 
-// awaitCounts waits until the queue's statistics agree with the database. `stale` returns how many tasks had no delivery to send. The
-// relay may create a second task for the same delivery.
+// awaitCounts waits until the queue's statistics agree with the database. The relay may create a second task for the same delivery. Such a
+// task has nothing to send; `stale` counts these tasks.
 func (q hookQueue) awaitCounts(stale func() int) {
 	q.s.t.Helper()
 	var counted, rows string
@@ -51,7 +51,6 @@ func (q hookQueue) awaitCounts(stale func() int) {
 	})
 }
 
-// staleTasks counts the tasks that a deliverer handled without a delivery to send.
 func staleTasks(deliverer *proc) int {
 	return int(deliverer.metric(`delivery_tasks_handled_total{result="stale"}`))
 }

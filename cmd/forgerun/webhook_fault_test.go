@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// requireAllDelivered waits until no delivery is pending. It checks that the receiver got every event of the jobs, and then the invariants.
+// requireAllDelivered waits until no delivery is pending. The receiver must have received every event of the jobs.
 func (s *stack) requireAllDelivered(r *receiver, ids []string) {
 	s.t.Helper()
 	s.await("SUCCEEDED", ids...)
@@ -65,7 +65,7 @@ func TestKilledDeliverer(t *testing.T) {
 	}
 }
 
-// A paused deliverer whose claims expired changes nothing when it continues.
+// A deliverer is paused until its claims have expired. When it continues, it changes nothing.
 func TestPausedDeliverer(t *testing.T) {
 	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_TIMEOUT": "60s"})
 	api, paused, u := s.startDelivering()

@@ -32,7 +32,7 @@ func (u *user) directory(api *proc) (text []byte, kids []string) {
 	return []byte(a.body), kids
 }
 
-// After the command for a leaked key, only the new key is valid, and it signs at once.
+// rotate-signing-key --leaked revokes all existing keys. Only the new key is valid, and it signs at once.
 func TestLeakedSigningKey(t *testing.T) {
 	s, api, u := newDelivering(t)
 	_, leaked := u.directory(api)
@@ -129,8 +129,8 @@ type verifier struct {
 	secretOnly bool
 }
 
-// verifiers returns the Go verifier; builds with -tags slow return all verifiers. In a subtest for each, call verifier.require, which
-// skips the subtest if a program is missing.
+// verifiers returns only the Go verifier. With -tags slow, it returns all verifiers. Run each one in a subtest, and call verifier.require
+// first: it skips the subtest if a program is missing.
 var verifiers = func(t *testing.T) []verifier { return []verifier{goVerifier(t)} }
 
 func (v verifier) require(t *testing.T) {

@@ -98,7 +98,7 @@ func TestWebhookOfAFailure(t *testing.T) {
 	s.checkInvariants()
 }
 
-// A webhook whose endpoint fails for too long is disabled. The client sees the reason, and can replay the missed events.
+// If the endpoint of a webhook fails for too long, the webhook is disabled. The client sees the reason, and can replay the missed events.
 func TestDisabledWebhookAndReplay(t *testing.T) {
 	s, api, u := newDelivering(t, env{"FORGERUN_WEBHOOK_DISABLE_AFTER": "1ms", "FORGERUN_WEBHOOK_MAX_RETRIES": "30",
 		"FORGERUN_WEBHOOK_BACKOFF_MAX": "50ms"})

@@ -74,8 +74,8 @@ func (s *stack) endTaskLeases() {
 // longLease is so long that it neither ends nor is renewed during a test.
 var longLease = env{"FORGERUN_LEASE_TIMEOUT": "240s"}
 
-// pauseWorkerDuring pauses a worker while its change of a job to `state` waits at a gate. Then the gate opens. Postgres commits the
-// change, but the paused worker does not see the response.
+// pauseWorkerDuring pauses a worker after it has sent a statement that changes a job to `state`. A gate delays the statement until the
+// worker is paused. Postgres then commits the change, but the worker does not see the response.
 func pauseWorkerDuring(t *testing.T, state string, environment ...env) (s *stack, api *proc, u *user, worker *proc, id string) {
 	t.Helper()
 	s, api, u = newService(t)
@@ -144,7 +144,7 @@ func TestCancelOfAnAssignedJob(t *testing.T) {
 
 	worker.resume()
 	next := u.submit(api, execute("SUCCESS_FAST"))
-	s.await("SUCCEEDED", next) // the worker continues
+	s.await("SUCCEEDED", next) // the resumed worker still works
 	eventually(t, "the start is refused, or the worker was notified of the cancel before", func() bool {
 		return worker.metric(`fenced_writes_total{operation="start"}`) == 1 || strings.Contains(worker.log.String(), "stopped handling a job")
 	})
