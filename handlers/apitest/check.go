@@ -61,8 +61,9 @@ func (d *Document) Verify(method, escapedPath string, res *http.Response, body [
 	return errors.Join(wrong...)
 }
 
-// response finds the documentation of a status. The place is empty if there is none. The extension x-any-request documents responses that
-// all paths have. Its 404 counts only for unknown paths. Its 405 counts only for known paths without this method.
+// response finds the documentation of a status. It returns an empty place if the document does not describe the status. The extension
+// x-any-request documents responses that any request may get. Its 404 applies only to unknown paths, and its 405 only to unsupported
+// methods of known paths.
 func (d *Document) response(method, escapedPath, status string) place {
 	found, least := "", math.MaxInt // the matching path with the fewest parameters wins
 	for template := range as[object](d.root["paths"]) {
@@ -185,7 +186,7 @@ func (d *Document) VerifyDelivery(h http.Header, body []byte) error {
 	return errors.Join(append(wrong, undocumented(h, documented))...)
 }
 
-// hook finds the documented webhook for an event, by the values that its ce-type header allows.
+// hook finds the documented webhook with a ce-type header that allows the event.
 func (d *Document) hook(event string) place {
 	for name, hook := range as[object](d.root["webhooks"]) {
 		for _, parameter := range as[[]any](as[object](as[object](hook)["post"])["parameters"]) {

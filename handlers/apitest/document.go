@@ -76,7 +76,7 @@ func (d *document) simplify() {
 	}
 }
 
-// moveRefs moves a $ref that has siblings into allOf, because flat would ignore the siblings. It also inlines parameters and request
+// moveRefs moves a $ref that has siblings into allOf, because `flat` would ignore the siblings. It also inlines parameters and request
 // bodies.
 func (d *document) moveRefs(value any) any {
 	switch value := value.(type) {

@@ -26,7 +26,7 @@ type Request struct {
 	Allowed                              bool
 }
 
-// Requests returns requests with one hostile value each. Every parameter and body member of every operation gets such values. If edges is
+// Requests returns requests with one hostile value each. Every parameter and body member of every operation gets such values. If `edges` is
 // true, it also tries the values at and around each limit of a schema. The other values of a request are examples, or the smallest allowed
 // values. `fill` returns values for path parameters.
 func Requests(t testing.TB, text []byte, edges bool, fill func(operation, parameter string) string) []Request {
@@ -52,7 +52,7 @@ type walker struct {
 	fill  func(parameter string) string
 	base  Request // valid request for the current operation
 	body  *jsonschema.Schema
-	seen  map[string]bool // names of $refs and parameters whose values were already tried
+	seen  map[string]bool // names of $refs and parameters with values that were already tried
 	turn  int             // changes with each call of `some` or `hostile`, so that each call tries other values
 	all   []Request
 }
@@ -136,8 +136,8 @@ func (w *walker) some(values []string) (some []string) {
 	return some
 }
 
-// node adds requests that vary one part of the body: the part at `at`. wrap builds the whole body around a value of the part. The members
-// of a shared schema are varied only the first time.
+// node adds requests that differ in one part of the body, the value at the JSON Pointer `at`. `wrap` returns a whole body that contains the
+// given value. node varies the members of a shared schema only the first time.
 func (w *walker) node(of any, at string, wrap func(value string) string) {
 	s := w.flat(of)
 	for _, value := range w.valuesOf(s) {
@@ -190,8 +190,8 @@ func isStorable(text string) bool {
 }
 
 // Problem returns what is wrong with the response to the request, or "". A 5xx status is wrong. It is also wrong to accept a forbidden
-// value or to refuse an allowed one. A refusal must name the value. `finer` reports whether the value's schema allows the value, but a
-// description in the document forbids it.
+// value or to refuse an allowed one. A refusal must name the value. `finer` reports whether only a description in the document forbids the
+// value; its schema allows it.
 func (r *Request) Problem(status int, body string, finer func(*Request) bool) string {
 	var refusal struct {
 		Violations []struct{ Pointer, Parameter *string }
@@ -224,7 +224,7 @@ func (r *Request) Problem(status int, body string, finer func(*Request) bool) st
 		body)
 }
 
-// InParallel splits the values into one part per CPU, and calls try for the parts in parallel subtests.
+// InParallel splits the values into one part per CPU. It calls `try` for each part in a parallel subtest.
 func InParallel[T any](t *testing.T, all []T, try func(t *testing.T, part []T)) {
 	t.Helper()
 	for part := range slices.Chunk(all, 1+len(all)/runtime.GOMAXPROCS(0)) {

@@ -9,7 +9,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// VerifyFrame returns all differences between a frame and the documented stream at the path. The id is "" if the frame has none.
+// VerifyFrame returns all differences between a frame and the documented stream at escapedPath. `id` is "" for a frame without an id.
 func (d *Document) VerifyFrame(escapedPath, id, event, data string) error {
 	for _, of := range as[object](d.root["channels"]) {
 		channel := as[object](of)

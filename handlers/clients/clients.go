@@ -43,7 +43,7 @@ func (s *API) createClient(r *httpkit.Request) error {
 	return r.JSON(fiber.StatusCreated, api.Client{ClientID: created.ID})
 }
 
-// createKey also responds 201 to a repeated request, but with a null api_key.
+// createKey responds 201 to a repeated request, too. The api_key in that response is null.
 func (s *API) createKey(r *httpkit.Request) error {
 	k, err := httpkit.Decoded(r, true, decode.CreateKey)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *API) renewKey(r *httpkit.Request) error {
 	return issued(r, fiber.StatusOK)(s.Clients.RenewKey(r.Ctx, r.Caller, r.PathID()))
 }
 
-// issued sends a key with its secret. The response stored for repeated requests has no secret.
+// issued returns a function that sends a key with its secret. The response stored for repeated requests has no secret.
 func issued(r *httpkit.Request, status int) func(job.IssuedKey, error) error {
 	return func(key job.IssuedKey, err error) error {
 		if err != nil {
@@ -78,7 +78,7 @@ func (s *API) revokeKey(r *httpkit.Request) error {
 	if err := s.Clients.RevokeKey(r.Ctx, r.Caller, id, keyID); err != nil {
 		return err
 	}
-	changed(r, id, keyID) // only a successful revocation proves that keyID exists
+	changed(r, id, keyID) // after the revocation, which proves that keyID exists
 	return r.JSON(fiber.StatusOK, map[string]bool{"revoked": true})
 }
 

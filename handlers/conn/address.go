@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Proxies are the networks of the proxies whose X-Forwarded-For is trusted.
+// Proxies are the networks of trusted proxies. Their X-Forwarded-For headers are trusted.
 type Proxies []netip.Prefix
 
 // Trusts reports whether addr belongs to a trusted proxy.

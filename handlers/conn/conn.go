@@ -98,8 +98,8 @@ func (c *Conn) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// WhenGone calls gone if the client hangs up before stop is called. Call WhenGone after the whole request has been read. Call the function
-// stop before the next Read. WhenGone stops watching when the client sends its next request.
+// WhenGone calls `gone` if the client hangs up before a call of `stop`. Call WhenGone after the whole request has been read. Call `stop`
+// before the next Read. WhenGone stops watching when the client sends its next request.
 func (c *Conn) WhenGone(gone func()) (stop func()) {
 	if len(c.ahead) > 0 {
 		return func() {}

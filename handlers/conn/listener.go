@@ -28,7 +28,7 @@ const (
 // Limits are the limits of a listener. The zero value has no limits.
 type Limits struct {
 	Total   int     // simultaneous connections
-	Exempt  Proxies // not limited per address, like loopback addresses
+	Exempt  Proxies // these and loopback addresses have no limit per address
 	Metrics *Metrics
 	Log     *slog.Logger
 }

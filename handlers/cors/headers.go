@@ -12,13 +12,13 @@ import (
 // Methods are the methods that pages may use.
 var Methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}
 
-// RequestHeaders are the headers that pages may send: all that the API reads, and those of tracing.
+// RequestHeaders are the headers that pages may send: all headers that the API reads, and the tracing headers.
 var RequestHeaders = []string{
 	"Accept", "Accept-Language", "Authorization", "Content-Type", "ForgeRun-Fault", "ForgeRun-Session", "Idempotency-Key", "If-Match",
 	"If-None-Match", "If-Range", "Last-Event-ID", "Prefer", "Range", "traceparent", "tracestate", "X-Correlation-ID", "X-Request-Id",
 }
 
-// ExposedHeaders are the headers that pages may read, besides those that the Fetch standard always allows.
+// ExposedHeaders are the headers that pages may read. The Fetch standard always allows some more.
 var ExposedHeaders = []string{
 	"Accept-Encoding", "Accept-Ranges", "Allow", "Content-Digest", "Content-Range", "ETag", "Idempotency-Replayed", "Link", "Location",
 	"Preference-Applied",
@@ -34,7 +34,7 @@ func (o Origins) Share(c *fiber.Ctx, isPreflight bool) {
 		return
 	}
 	if !o.any {
-		c.Vary(fiber.HeaderOrigin) // also without an Origin header: a cache must not reuse this response for a page
+		c.Vary(fiber.HeaderOrigin) // always, because a cache must not reuse this response for another origin
 	}
 	origin := c.Get(fiber.HeaderOrigin)
 	if !o.Allows(origin) {

@@ -93,7 +93,7 @@ type finding struct {
 	sentence func(path []string) string // describes the mistake; called only for findings in the response
 }
 
-// find records a mistake in the value at the current path. missing is the name of a required member that the value lacks, if any.
+// find records a mistake in the value at the current path. If the value lacks a required member, `missing` is the name of this member.
 func (r *reader) find(of *schema, isForm bool, sentence func(path []string) string, missing ...string) {
 	if len(r.path) > 0 && (len(r.wrong) == 0 || r.wrong[len(r.wrong)-1] != r.path[0].name) {
 		r.wrong = append(r.wrong, r.path[0].name)
@@ -113,7 +113,7 @@ func (r *reader) find(of *schema, isForm bool, sentence func(path []string) stri
 	r.found = append(r.found, f)
 }
 
-// recordFindings adds the findings to the violations, in the order of the body's outermost members, then by path.
+// recordFindings adds the findings to the violations. It sorts them by the position of the outermost member in the body, then by path.
 func (r *reader) recordFindings() {
 	slices.SortStableFunc(r.found, func(a, b finding) int {
 		if len(a.path) == 0 || len(b.path) == 0 {

@@ -125,7 +125,7 @@ func isWord(s string, limit int) bool {
 	return 0 < len(s) && len(s) <= limit
 }
 
-// isLine reports whether s has at most limit characters, and no line breaks or invisible characters.
+// isLine reports whether s has at most `limit` characters, and no line breaks or invisible characters.
 func isLine(s string, limit int) bool {
 	const replaced = 3 // bytes of U+FFFD; PlainText may write it for each byte of s
 	return utf8.RuneCountInString(s) <= limit && job.PlainText(s, replaced*len(s)) == s
@@ -193,7 +193,8 @@ func validPort(u *url.URL) bool {
 // No name in the API is longer than maxGuessBytes. Longer texts get no suggestion.
 const maxGuessBytes = 40
 
-// Nearest returns the name in known that is most similar to text, or "" if none is similar enough. It ignores case and treats - as _.
+// Nearest returns the name in `known` that is most similar to `text`, or "" if no name is similar enough. It ignores case and treats - as
+// _.
 func Nearest[T ~string](text string, known []T) (nearest T) {
 	if text == "" || len(text) > maxGuessBytes {
 		return nearest
@@ -217,7 +218,7 @@ func DidYouMean[T ~string](text string, known []T) string {
 }
 
 // distance returns the number of edits to turn a into b: inserting, deleting or replacing a byte, or swapping two neighbors. It returns
-// limit if the lengths differ by limit or more.
+// `limit` if the lengths differ by `limit` or more.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit || max(len(a), len(b)) > maxGuessBytes {
 		return limit

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Job reads the body of a request for a job. key is the Idempotency-Key header. Job returns an error only if the body is invalid JSON or
+// Job reads the body of a request for a job. `key` is the Idempotency-Key header. Job returns an error only if the body is invalid JSON or
 // exceeds a limit of the reader. Other mistakes are in Request.Violations.
 func Job(body []byte, key string, limits Limits) (job.Request, error) {
 	r := newReader(public, body, limits)
@@ -92,9 +92,9 @@ func (r *reader) retry(sent *api.RetryPolicy) *job.RetryPolicy {
 	return p
 }
 
-// Batch reads the body of a request for many jobs. key is the Idempotency-Key header. Batch returns an error if it refuses the batch as a
-// whole. Mistakes in an item are in the Violations of its Request, with pointers relative to the item. All items together list at most
-// job.MaxViolations violations; others are only counted.
+// Batch reads the body of a request for many jobs. `key` is the Idempotency-Key header. Batch returns an error if it refuses the whole
+// batch. Mistakes in an item are in the Violations of its Request, with pointers relative to the item. Batch lists at most
+// job.MaxViolations violations of all items together, and counts the others.
 func Batch(body []byte, key string, limits Limits) (job.BatchRequest, error) {
 	r := newReader(public, body, limits)
 	defer r.done()

@@ -24,7 +24,7 @@ const (
 	maxElements     = 50_000 // of all arrays of the body together
 	maxOuter        = 64     // members of the outermost object; no valid body has more
 	maxFound        = 2000   // findings that are stored; further findings are only counted
-	minExponent     = -324   // of the smallest float64; databases may refuse smaller numbers
+	minExponent     = -324   // exponent of the smallest float64; databases may refuse smaller numbers
 	maxPointerBytes = 256
 	maxGuesses      = 50 // suggestions per body for wrong names
 	maxCanonical    = 64 << 10
@@ -54,7 +54,7 @@ type reader struct {
 	findings
 	schemas *Schemas
 	limits  Limits
-	base    string // pointer to this text in the request's body, such as /jobs/3 for an item of a batch
+	base    string // JSON Pointer to this text in the request's body, such as /jobs/3 for an item of a batch
 	json    *jsontext.Decoder
 	input   bytes.Buffer
 	body    []byte

@@ -68,8 +68,8 @@ func whole[T int | int64](d *jsontext.Decoder, v *T) error {
 // keyName is the body member with the idempotency key. The hash of a request omits it.
 const keyName = "idempotency_key"
 
-// keyed returns the idempotency key from the member or the header. hash covers the other members in canonical form. It is zero without a
-// key or if there are mistakes.
+// keyed returns the idempotency key from the member or the header. `hash` covers the other members in canonical form. `hash` is zero if
+// there is no key or the body has mistakes.
 func (r *reader) keyed(header, sent string) (key string, hash [32]byte) {
 	if sent != "" && header != "" && sent != header {
 		r.invalidAt("/"+keyName, "This must equal the Idempotency-Key header, or be omitted.")

@@ -21,8 +21,8 @@ func Rewrites(e *fault.Effect, r *fasthttp.Response) bool {
 	return e != nil && e.Rewrites() && len(r.Header.Peek("Repr-Digest")) == 0 && bytes.Contains(r.Header.ContentType(), []byte("json"))
 }
 
-// Response applies the effect to a finished response: to its JSON body, its media type and how it is sent. Sending stops when ctx ends. For
-// a slow or partial response, it calls `sent` once, before the last byte or after a hang-up.
+// Response applies the effect to a finished response. It changes the JSON body and the media type, or sends the response slowly or in part.
+// Sending stops when ctx ends. For a slow or partial response, Response calls `sent` once, before the last byte or after a hang-up.
 func Response(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent func(hungUp bool)) {
 	r := &c.Response
 	if Rewrites(e, r) {

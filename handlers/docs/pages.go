@@ -29,7 +29,7 @@ func Relation(name string) (page []byte, ok bool) {
 	return nil, false
 }
 
-// Missing returns the page for unknown paths. Its links begin with base.
+// Missing returns the page for unknown paths. Links on the page begin with `base`.
 func Missing(detail, base string) []byte {
 	return renderPage("missing", struct{ Detail, Base string }{detail, base})
 }
@@ -54,7 +54,7 @@ type entry struct {
 	Retryable                  bool
 	Stage                      job.Stage
 
-	Repeat string // whether to send the request again
+	Repeat string // advice whether to send the request again
 	Sample string
 }
 
@@ -70,8 +70,8 @@ type group struct {
 	Entries   []entry
 }
 
-// ProblemIndex returns the page that lists all problem types. Its links begin with base. docsURL is the relative URL of the page that
-// documents the API.
+// ProblemIndex returns the page that lists all problem types. Links on the page begin with `base`. docsURL is the relative URL of the page
+// that documents the API.
 func ProblemIndex(base, docsURL string) []byte {
 	groups := []group{
 		{ID: "requests", Title: "Refused and failed requests"}, {ID: "jobs", Title: "Failed attempts of jobs"},

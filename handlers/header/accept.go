@@ -10,13 +10,13 @@ import (
 // Accepts reports whether an Accept header allows a media type.
 func Accepts(accept, media string) bool { return quality(accept, media) > 0 }
 
-// Excludes reports whether an Accept header explicitly gives a media type the weight 0.
+// Excludes reports whether an Accept header explicitly sets the weight of a media type to 0.
 func Excludes(accept, media string) bool {
 	weight, specific := ofMedia(accept, media)
 	return specific > 0 && weight == 0
 }
 
-// Prefers reports whether an Accept header gives media a higher weight than other.
+// Prefers reports whether `media` has a higher weight in an Accept header than `other`.
 func Prefers(accept, media, other string) bool {
 	return quality(accept, media) > quality(accept, other)
 }

@@ -18,7 +18,7 @@ func MatchesStrongly(ifMatch, tag string) bool {
 
 func isAny(list string) bool { return strings.Trim(list, " \t") == "*" }
 
-// holds reports whether a list of entity tags contains tag. prefix is ignored at the start of the list's items.
+// holds reports whether a list of entity tags contains tag. It ignores `prefix` at the start of each item.
 func holds(list, tag, prefix string) bool {
 	for item := range strings.SplitSeq(list, ",") {
 		if tag != "" && strings.TrimPrefix(strings.Trim(item, " \t"), prefix) == tag {

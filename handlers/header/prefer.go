@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Preferences are the values of a Prefer header (RFC 7240). applied has the honored ones.
+// Preferences are the values of a Prefer header (RFC 7240). `applied` lists the preferences that were honored.
 type Preferences struct {
-	given   map[string]string // by name in lower case
+	given   map[string]string // values by lower-case name
 	applied []string
 }
 

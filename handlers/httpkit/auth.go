@@ -51,7 +51,7 @@ func (s keyHolders) Admit(r *Request) error {
 }
 
 // checkPage refuses a request without a key if it changes something and a page of another origin sent it. Browsers send such requests
-// without a CORS preflight. A request with a key always needs a preflight.
+// without a CORS preflight. A request with a key is safe, because browsers send a preflight first.
 func (s *Kit) checkPage(r *Request) error {
 	origin := r.Get(fiber.HeaderOrigin)
 	own := s.Origins.Allows(origin) || origin != "" && strings.HasPrefix(s.PublicURL+"/", origin+"/")
@@ -195,7 +195,7 @@ func (s keyHolders) Refused(r *Request, p *problem.Document) {
 		slog.String("remote_address", s.addrOf(r).String()), slog.Any("omitted", omitted))
 }
 
-// named returns the client in the key or path of a refused request. The key is not verified.
+// named returns the client of a refused request, found by the API key or by the id in the path. The key is not verified.
 func (s *Kit) named(r *Request) (who job.Caller) {
 	presented := string(r.Request().Header.Peek(fiber.HeaderAuthorization))
 	if at := strings.Index(presented, KeyPrefix); at >= 0 && s.Named != nil {
@@ -209,7 +209,7 @@ func (s *Kit) named(r *Request) (who job.Caller) {
 	return who
 }
 
-// StillValid returns why a key of a long-running request is no longer valid, or nil. If that cannot be checked, the key counts as valid.
+// StillValid returns why a key of a long-running request is no longer valid, or nil. If the store cannot answer, the key counts as valid.
 func (s *Kit) StillValid(ctx context.Context, authorization [][]byte, client job.ID) error {
 	caller, err := s.identify(ctx, authorization)
 	switch {

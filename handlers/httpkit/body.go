@@ -95,7 +95,7 @@ type incoming struct {
 }
 
 // ReadBody reads the body. Repeated calls do not read it again. Routes call it after authentication, so that unknown callers cannot use
-// memory. A body may arrive slowly. Afterwards, the request's time limit restarts, and the caller's key is checked again.
+// memory. If the body arrived slowly, ReadBody then restarts the request's time limit, and checks the caller's key again.
 func (r *Request) ReadBody() ([]byte, error) {
 	stream, in := r.Request().BodyStream(), &r.incoming
 	if stream == nil { // no body, or not from a network connection
@@ -217,8 +217,8 @@ func (r *Request) releaseSmall() {
 }
 
 // JSONBody returns the body, which must not be compressed. It also waits for a storage slot. The media type of the body must be
-// application/json or in others. The result is valid until the handler returns. If optional is true, the body may be missing. The result is
-// then nil.
+// application/json or one of `others`. The result is valid until the handler returns. If `optional` is true, the body may be missing; the
+// result is then nil.
 func (r *Request) JSONBody(optional bool, others ...string) ([]byte, error) {
 	body, err := r.ReadBody()
 	if err != nil {

@@ -77,7 +77,7 @@ func errUnmatched(tag string) error {
 	return problem.WithStatus(fiber.StatusPreconditionFailed, detail)
 }
 
-// Request headers besides Accept that change the response of GET.
+// Request headers other than Accept that change the response of GET.
 var readingHeaders = []string{"Prefer", fiber.HeaderIfNoneMatch, fiber.HeaderRange}
 
 // currentTag returns the entity tag that the client would get from the GET route ("": none), or the route's error. It restores the request

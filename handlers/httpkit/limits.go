@@ -152,13 +152,13 @@ func Admitted(r *Request, a *jobs.Backlog, accept func(body []byte, key string) 
 	return accept(body, key)
 }
 
-// pieceBytes of a body count as one request for the rate limit. Storing a large submission takes as long as many small ones.
+// For the rate limit, pieceBytes of a body count as one request. Storing one large submission takes as long as storing many small ones.
 const pieceBytes = 16 << 10
 
 // Pieces returns the number of pieces in a body, rounded up.
 func Pieces(body []byte) int { return (len(body) + pieceBytes - 1) / pieceBytes }
 
-// FilteredCost is the number of requests that one request with a filter counts as. A filter may scan up to 20,000 jobs.
+// FilteredCost is the cost of a request with a filter: the rate limit counts it as this many requests. A filter may scan up to 20,000 jobs.
 const FilteredCost = 10
 
 // DecodeLimits returns the limits for decoding submissions.
@@ -166,9 +166,9 @@ func (c *Config) DecodeLimits() decode.Limits {
 	return decode.Limits{MaxPayload: c.MaxPayloadBytes, TestBed: c.TestBed}
 }
 
-// Wait calls the function wait. The context of wait ends when the client's waiting time is over, the client hangs up, or the key becomes
-// invalid. Wait returns the zero value if the client did not ask to wait, or if nothing happened in time. A wait counts towards the limit
-// of streams. At the limit, the request continues without a wait. After a wait, the request's time limit restarts.
+// Wait calls `wait`, if the client asked to wait. The context of `wait` ends when the client's waiting time is over, the client hangs up,
+// or the key becomes invalid. Wait returns the zero value if the client did not ask to wait, or if nothing happened in time. A wait counts
+// towards the limit of streams. At the limit, the request continues without a wait. After a wait, the request's time limit restarts.
 func Wait[T any](r *Request, prefs *header.Preferences, wait func(context.Context) (T, error)) (v T, err error) {
 	limit, _ := prefs.Wait()
 	if limit == 0 {
@@ -190,7 +190,7 @@ func Wait[T any](r *Request, prefs *header.Preferences, wait func(context.Contex
 	r.Span.AddEvent("wait")
 	began := time.Now()
 	authorization := r.Request().Header.PeekAll(fiber.HeaderAuthorization)
-	for again := true; again; { // the function wait also returns when the key changes; call it again while the key is valid
+	for again := true; again; { // `wait` also returns when the key changes; call it again while the key is valid
 		waiting, changed := context.WithCancel(ctx)
 		stop := r.Kit.Keys.WatchKey(r.Caller.KeyID, changed)
 		// Checked after the watch has started, so no change is missed.

@@ -35,7 +35,7 @@ type Request struct {
 	Base    context.Context // has the request's span; ends when the server shuts down
 	Span    trace.Span      // no-op if the request is not traced
 	Start   time.Time
-	Waited  time.Duration // time spent waiting for the client, which is not the service's latency
+	Waited  time.Duration // time for receiving the body and for requested waits; not part of the latency metrics
 	Caller  job.Caller
 	Claimed job.Caller        // caller that authentication refused; Caller is zero then
 	Failed  *problem.Document // nil unless the response is a problem
@@ -178,8 +178,8 @@ func (r *Request) SendAs(status int, media string, v any) error {
 	return nil
 }
 
-// Hijack takes the connection from fasthttp, which then sends no response and forgets the request. The function run gets the head of the
-// response and closes the connection. If the connection closes before run starts, release is called.
+// Hijack takes the connection from fasthttp, which then sends no response and forgets the request. `run` gets the head of the response, and
+// closes the connection. If the connection closes before `run` starts, `release` is called.
 func (r *Request) Hijack(c *conn.Conn, release *func(), run func(head []byte)) {
 	r.Streams = true
 	r.Response().Header.SetConnectionClose()
@@ -202,14 +202,14 @@ func Respond[T, V any](r *Request, status int, view func(T) V) func(T, error) er
 	}
 }
 
-// ByID returns a handler that calls the function do with the id in the path, and sends the result.
+// ByID returns a handler that calls `do` with the id in the path, and sends the result.
 func ByID[T, V any](do func(ctx context.Context, client, id job.ID) (T, error), view func(T) V) Handler {
 	return func(r *Request) error {
 		return Respond(r, fiber.StatusOK, view)(do(r.Ctx, r.Caller.ClientID, r.PathID()))
 	}
 }
 
-// RemoveByID returns a handler that calls the function do with the id in the path, and sends 204.
+// RemoveByID returns a handler that calls `do` with the id in the path, and sends 204.
 func RemoveByID(do func(ctx context.Context, client, id job.ID) error) Handler {
 	return func(r *Request) error {
 		r.Status(fiber.StatusNoContent)
@@ -255,8 +255,7 @@ func (r *Request) Filters() string {
 	return filters.String()
 }
 
-// Paged sends the requested page of a list that is sorted by id, and the cursor of the next page. The function read returns entries
-// after an id.
+// Paged sends the requested page of a list that is sorted by id, and the cursor of the next page. `read` returns the entries after an id.
 func Paged[T, V any](r *Request, scope string, show func(T) V, read func(after job.ID, limit int) ([]T, job.ID, error)) error {
 	return PagedAt(r, scope, len(job.ID{}), show, func(position []byte, limit int) (entries []T, next []byte, err error) {
 		var after job.ID

@@ -100,7 +100,7 @@ var AsJSON = []string{fiber.MIMEApplicationJSON, ProblemMedia}
 
 var unmatchedRoute = &Route{Method: Get, Path: "unmatched", Access: Public, Action: "none", Success: fiber.StatusNotFound}
 
-// unreadableRoute is the route of requests that cannot be parsed. They may lack a Host.
+// unreadableRoute is the route of requests that cannot be parsed. Such a request may have no Host header to check.
 var unreadableRoute = func() *Route { rt := *unmatchedRoute; return &rt }()
 
 // preflight is the route of CORS preflight requests, which carry no credentials.
@@ -181,7 +181,7 @@ func (s *Kit) nearPath(path string) string {
 				near = known
 			}
 		}
-		if near != "" && s.Pages.Handler == nil { // a listener with pages is not at the public URL
+		if near != "" && s.Pages.Handler == nil { // a full URL; not on a listener with pages, because PublicURL does not lead to it
 			near = s.Links.At(near)
 		}
 		if near != "" {

@@ -43,23 +43,23 @@ type Config struct {
 	MaxBodiesBytes     int               // memory for bodies above 4 KiB that are being received or handled; beyond it: 503 (256 MiB)
 	Hosts              func(string) bool // allowed hosts, others get 421; nil: any
 	Origins            cors.Origins      // web pages that may call the API from a browser (none)
-	TrustedProxies     conn.Proxies      // proxies whose X-Forwarded-For is trusted
+	TrustedProxies     conn.Proxies      // proxies with trusted X-Forwarded-For headers
 	StorageConnections int               // storage connections of this process, shared fairly among clients (20)
 	MaxPayloadBytes    int               // larger params or event data: 400 (MaxPayload)
 	TestBed            bool              // allows the work kind CUSTOM
 	MaxHeaderBytes     int               // larger request heads: 431 (16 KiB)
-	RequestTimeout     time.Duration     // for the use case: 504 (10 s)
-	ReadTimeout        time.Duration     // for reading one whole request: 408 (30 s)
-	WriteTimeout       time.Duration     // for writing one response (30 s)
-	IdleTimeout        time.Duration     // of a keep-alive connection (75 s)
+	RequestTimeout     time.Duration     // limit for the use case; after it: 504 (10 s)
+	ReadTimeout        time.Duration     // limit for reading one whole request; after it: 408 (30 s)
+	WriteTimeout       time.Duration     // limit for writing one response (30 s)
+	IdleTimeout        time.Duration     // how long a keep-alive connection may be unused (75 s)
 
 	TimeScale     float64       // factor for the run time of jobs; used for estimates
 	RetentionJobs time.Duration // how long a final job is kept; 0: expires_at is omitted
 
 	MaxStreams          int           // simultaneous event streams and waiting requests; beyond it: 503 (10,000)
-	MaxStreamsPerClient int           // of one client; beyond it: 429 (100)
-	Heartbeat           time.Duration // between heartbeats on an idle stream (15 s)
-	StallTimeout        time.Duration // maximum time for a client to read 8 KiB of a stream; then it is disconnected (10 s)
+	MaxStreamsPerClient int           // streams and waiting requests of one client; beyond it: 429 (100)
+	Heartbeat           time.Duration // time between heartbeats on an idle stream (15 s)
+	StallTimeout        time.Duration // maximum time for a client to read 8 KiB of a stream; slower clients are disconnected (10 s)
 }
 
 func (c Config) withDefaults() Config {
@@ -82,7 +82,7 @@ func (c Config) withDefaults() Config {
 
 // Interceptor lets a test bed disturb and record requests.
 type Interceptor interface {
-	// Before is called after a request was admitted. done reports whether Before has sent the response.
+	// Before is called after a request was admitted. `done` reports whether Before has sent the response.
 	Before(r *Request) (done bool, err error)
 	// Body is called with the complete body.
 	Body(r *Request, body []byte)
@@ -110,7 +110,7 @@ type Deps struct {
 	Clock         func() time.Time         // clock of the jobs; nil: time.Now
 	// Real converts a time of Clock to real time, for caching and polling; nil: Clock shows real time.
 	Real func(t time.Time) time.Time
-	// Named returns the client and key for the key id in an invalid credential, if they exist; may be nil.
+	// Named finds the client and the key by the key id in an invalid credential. It may be nil.
 	Named func(ctx context.Context, credential string) job.Caller
 	// CursorKey returns the secret that signs cursors. All processes use the same secret.
 	CursorKey query.Cursors

@@ -142,7 +142,7 @@ func (r *Request) Traceparent() (string, trace.SpanContext) {
 type Provenance struct {
 	Language      string
 	CorrelationID string // may be ""
-	TraceParent   string // of the span to continue; may be ""
+	TraceParent   string // traceparent of the span to continue; may be ""
 }
 
 // Long correlation ids are refused and not truncated: the client could not find its job by a truncated id
