@@ -1,5 +1,5 @@
-// Package console embeds the operator console in the binary: plain JavaScript modules for browsers. Its relative URLs lead to the operator
-// API of the listener that serves the console.
+// Package console embeds the operator console in the binary: plain JavaScript modules for browsers. The console calls the operator API by
+// relative URLs, so the same listener must serve both.
 package console
 
 import (
@@ -114,7 +114,8 @@ func squeeze(body []byte) []byte {
 	return squeezed.Bytes()
 }
 
-// serve sends the file, or 304 if the browser has it. Browsers ask again for each use, because an upgrade may have changed the file.
+// serve sends the file, or 304 if the browser has it. Browsers may not use a cached file without asking, because an upgrade may have
+// changed it.
 func (a asset) serve(w http.ResponseWriter, r *http.Request) {
 	header, body, tag := w.Header(), a.plain, `"`+a.tag+`"`
 	if acceptsGzip(r) {

@@ -30,9 +30,9 @@ import (
 
 // Options configure a session.
 type Options struct {
-	Target  string   // API under test, called through a proxy; "": FORGERUN_TARGET, or without it the ForgeRun service at FORGERUN_URL
-	API     string   // API description: see "forgerun verdict --help"; "": FORGERUN_API, or else only rules from standards
-	Profile string   // profile of faults; "": FORGERUN_PROFILE, or "default"; "none": no faults
+	Target  string   // API to call through a proxy; "": FORGERUN_TARGET; if that is empty, no proxy but the service at FORGERUN_URL
+	API     string   // API description, see "forgerun verdict --help"; "": FORGERUN_API; if that is empty, only rules from standards
+	Profile string   // fault profile; "none": no faults; "": FORGERUN_PROFILE; if that is empty, "default"
 	Seed    int64    // random seed of the faults; 0 means 1
 	Rules   []string // rules to judge; nil: all that apply
 	Strict  bool     // broken rules that say "should" also fail the test; FORGERUN_STRICT=1 does the same
@@ -150,7 +150,7 @@ func register(ctx context.Context, at string) (*Service, *client.Client, error) 
 	return &Service{URL: at, Key: key.APIKey}, anybody.WithKey(key.APIKey), nil
 }
 
-// begin starts a session. When the test ends, it ends and judges the session.
+// begin starts a session. The session ends and is judged when the test ends.
 func (o Options) begin(t testing.TB, judge *client.Client) error {
 	profile := cmp.Or(o.Profile, os.Getenv("FORGERUN_PROFILE"), "default")
 	if profile == "none" {

@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-const patience = 2 * time.Minute // for all jobs
+const patience = 2 * time.Minute // time limit for all jobs
 
 func main() {
 	log.SetFlags(0)

@@ -93,7 +93,7 @@ func TestDeliveryIsGivenUp(t *testing.T) {
 	}
 }
 
-// register creates a client for one test. The client's key expires by the moved clock of the service.
+// register creates a client for one test. The movable clock of the service decides when the client's key expires.
 func register(t *testing.T) (id string, c *client.Client) {
 	t.Helper()
 	if os.Getenv("FORGERUN_URL") == "" {
