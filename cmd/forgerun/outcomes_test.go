@@ -16,7 +16,6 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// order submits a job with an idempotency key and a correlation id.
 func (u *user) order(api *proc, body string, headers ...string) answer {
 	u.s.t.Helper()
 	a := u.trySubmit(api, body, append(headers, "Idempotency-Key", uuid.NewString(), "X-Correlation-ID", uuid.NewString())...)

@@ -248,7 +248,7 @@ func (p *process) admission(pauses func() job.Pauses) *jobs.Admission {
 	return &jobs.Admission{Pauses: pauses, Capacity: p.capacity, Storage: p.storage.AllowUnits, ProvenCallbacks: p.cfg.WebhookChallenge}
 }
 
-// loop returns a part that runs f. When it stops, f has enough time to finish a statement in Postgres.
+// loop returns a part that runs f. When the part stops, f has enough time to finish a statement in Postgres.
 func (p *process) loop(name string, f func(context.Context)) lifecycle.Part {
 	part := lifecycle.Loop(name, f)
 	part.Grace = p.cfg.DBTimeout + closeGrace

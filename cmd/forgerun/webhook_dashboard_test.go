@@ -18,7 +18,6 @@ type hookQueue struct {
 
 func (s *stack) hookQueue() hookQueue { return hookQueue{s, asynq.NewInspectorFromRedisClient(s.rdb)} }
 
-// list returns the tasks that `read` finds in the queue, by delivery id.
 func (q hookQueue) list(read func(string, ...asynq.ListOption) ([]*asynq.TaskInfo, error)) map[string]*asynq.TaskInfo {
 	q.s.t.Helper()
 	all, err := read("webhooks", asynq.PageSize(1000))

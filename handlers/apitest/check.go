@@ -137,7 +137,7 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
-// CheckDelivery fails the test if the document does not describe a request to a receiver.
+// CheckDelivery fails the test if the document does not describe the webhook request.
 func (d *Document) CheckDelivery(t testing.TB, h http.Header, body []byte) {
 	t.Helper()
 	if err := d.VerifyDelivery(h, body); err != nil {
@@ -145,8 +145,8 @@ func (d *Document) CheckDelivery(t testing.TB, h http.Header, body []byte) {
 	}
 }
 
-// VerifyDelivery returns all differences between a request to a receiver and the document. CloudEvent attributes are in the body in
-// structured mode and in headers in binary mode.
+// VerifyDelivery returns all differences between a webhook request and the document. CloudEvent attributes are in the body in structured
+// mode and in headers in binary mode.
 func (d *Document) VerifyDelivery(h http.Header, body []byte) error {
 	h = h.Clone()
 	h.Del("Accept-Encoding")

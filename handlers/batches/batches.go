@@ -171,7 +171,7 @@ func batchTag(r *httpkit.Request, b *job.Batch) string {
 	return `W/"` + tag.String() + `"`
 }
 
-// listBatch sends the jobs of a batch, without deleted jobs.
+// listBatch sends the jobs of a batch. It leaves out deleted jobs.
 func (s *API) listBatch(r *httpkit.Request) error {
 	b, err := s.Jobs.Batch(r.Ctx, r.Caller.ClientID, r.PathID())
 	if err != nil {

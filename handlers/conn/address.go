@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Proxies are the networks of trusted proxies. Their X-Forwarded-For headers are trusted.
+// Proxies are the networks of trusted proxies. X-Forwarded-For counts only in requests from these proxies.
 type Proxies []netip.Prefix
 
 // Trusts reports whether addr belongs to a trusted proxy.

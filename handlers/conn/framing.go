@@ -23,8 +23,8 @@ const (
 // ErrTooMuch is the error of Read if a line, the trailers or the chunk extensions are too long.
 var ErrTooMuch = errors.New("the request takes too many bytes")
 
-// maxExtra limits the bytes of trailers and chunk extensions of a request, including the current line. fasthttp itself limits headers and
-// bodies.
+// maxExtra is the maximum total size of the current line, the trailers and the chunk extensions of a request, in bytes. fasthttp itself
+// limits headers and bodies.
 const maxExtra = 64 << 10
 
 // framing tracks the requests on a connection. It refuses a request if servers or proxies could disagree about where it ends.

@@ -18,7 +18,7 @@ var RequestHeaders = []string{
 	"If-None-Match", "If-Range", "Last-Event-ID", "Prefer", "Range", "traceparent", "tracestate", "X-Correlation-ID", "X-Request-Id",
 }
 
-// ExposedHeaders are the headers that pages may read. The Fetch standard always allows some more.
+// ExposedHeaders are the headers that pages may read. Pages may read some other headers from any response, according to the Fetch standard.
 var ExposedHeaders = []string{
 	"Accept-Encoding", "Accept-Ranges", "Allow", "Content-Digest", "Content-Range", "ETag", "Idempotency-Replayed", "Link", "Location",
 	"Preference-Applied",

@@ -34,7 +34,7 @@ func unless(valid func(string) bool, wrong string) check {
 type form struct {
 	wrong      check
 	fits       func(string) bool // reports whether a text is valid
-	characters string            // names the allowed characters
+	characters string            // description of the allowed characters
 }
 
 // forms is keyed by the formats and patterns in the schemas.
@@ -193,8 +193,8 @@ func validPort(u *url.URL) bool {
 // No name in the API is longer than maxGuessBytes. Longer texts get no suggestion.
 const maxGuessBytes = 40
 
-// Nearest returns the name in `known` that is most similar to `text`, or "" if no name is similar enough. It ignores case and treats - as
-// _.
+// Nearest returns the name in `known` that is most similar to `text`, or "" if no name is similar enough. It ignores case, and treats
+// hyphens as underscores.
 func Nearest[T ~string](text string, known []T) (nearest T) {
 	if text == "" || len(text) > maxGuessBytes {
 		return nearest

@@ -83,7 +83,7 @@ type step struct {
 
 var readers sync.Pool
 
-// Call done to return the reader to the pool.
+// Call `done` to return the reader to the pool.
 func newReader(s *Schemas, body []byte, limits Limits) *reader {
 	r, _ := readers.Get().(*reader)
 	if r == nil {

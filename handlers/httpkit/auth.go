@@ -50,8 +50,8 @@ func (s keyHolders) Admit(r *Request) error {
 	return s.limit(r)
 }
 
-// checkPage refuses a request without a key if it changes something and a page of another origin sent it. Browsers send such requests
-// without a CORS preflight. A request with a key is safe, because browsers send a preflight first.
+// checkPage refuses changes that a page of another origin requests without a key. Browsers send such requests without a CORS preflight. A
+// request with a key is safe, because browsers send a preflight first.
 func (s *Kit) checkPage(r *Request) error {
 	origin := r.Get(fiber.HeaderOrigin)
 	own := s.Origins.Allows(origin) || origin != "" && strings.HasPrefix(s.PublicURL+"/", origin+"/")

@@ -39,8 +39,8 @@ func shownBy(routes []Route) map[string]*Route {
 	return shown
 }
 
-// checkConditions refuses a request that changes something if its If-Match or If-None-Match fails. It runs after all other checks of the
-// request's head. A client that cannot read the resource gets the error of the GET route.
+// checkConditions checks If-Match and If-None-Match in requests that change something. If a condition fails, it refuses the request. It
+// runs after all other checks of the request's head. A client that cannot read the resource gets the error of the GET route.
 func (s *Kit) checkConditions(r *Request) error {
 	match, noneMatch := r.Has(fiber.HeaderIfMatch), r.Has(fiber.HeaderIfNoneMatch)
 	if r.Route.Access == Public || !match && !noneMatch {

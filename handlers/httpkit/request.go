@@ -35,7 +35,7 @@ type Request struct {
 	Base    context.Context // has the request's span; ends when the server shuts down
 	Span    trace.Span      // no-op if the request is not traced
 	Start   time.Time
-	Waited  time.Duration // time for receiving the body and for requested waits; not part of the latency metrics
+	Waited  time.Duration // time for receiving the body, and for waits that the client asked for; not in the latency metrics
 	Caller  job.Caller
 	Claimed job.Caller        // caller that authentication refused; Caller is zero then
 	Failed  *problem.Document // nil unless the response is a problem

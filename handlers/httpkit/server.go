@@ -110,7 +110,7 @@ type Deps struct {
 	Clock         func() time.Time         // clock of the jobs; nil: time.Now
 	// Real converts a time of Clock to real time, for caching and polling; nil: Clock shows real time.
 	Real func(t time.Time) time.Time
-	// Named finds the client and the key by the key id in an invalid credential. It may be nil.
+	// Named finds the client and the key by the key id in an invalid credential. The function may be nil.
 	Named func(ctx context.Context, credential string) job.Caller
 	// CursorKey returns the secret that signs cursors. All processes use the same secret.
 	CursorKey query.Cursors
