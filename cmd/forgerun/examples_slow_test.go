@@ -78,8 +78,8 @@ func seeds() int {
 	return n
 }
 
-// parallelIfMany keeps subtests sequential if there is only one seed. A parallel subtest waits for its turn, and its processes use CPU
-// meanwhile.
+// parallelIfMany keeps subtests sequential if there is only one seed. A parallel subtest may wait long for its turn, while its idle
+// processes use CPU.
 func parallelIfMany(t *testing.T) {
 	t.Helper()
 	if seeds() > 1 {

@@ -188,7 +188,7 @@ func TestFaultDatabaseMaintenance(t *testing.T) {
 	r.end()
 }
 
-// In turn, each role loses its connection to each store.
+// One after the other, each role loses its connection to each store.
 func TestFaultPartitions(t *testing.T) {
 	s := newStackOn(t, repotest.URL(t))
 	own, cuts := map[string]env{}, map[string]*relay{}

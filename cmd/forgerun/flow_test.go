@@ -32,7 +32,7 @@ func TestEndToEndFlow(t *testing.T) {
 	require.Equal(t, http.StatusOK, watching.status)
 	require.Equal(t, "text/event-stream", watching.header.Get("Content-Type"))
 
-	// 3. It sees progress on the stream and by polling.
+	// 3. The client sees progress on the stream and by polling.
 	first := watching.until("job-progress")
 	require.Equal(t, []string{"job-created", "job-queued", "job-assigned", "job-running"}, frameNames(first))
 	polled = u.call(api, "GET", path, "")
@@ -59,7 +59,7 @@ func TestEndToEndFlow(t *testing.T) {
 	sum := sha256.Sum256([]byte(result.body))
 	require.Equal(t, "sha-256=:"+base64.StdEncoding.EncodeToString(sum[:])+":", result.header.Get("Content-Digest"))
 
-	// 6. The result expires, and the job shows that.
+	// 6. The result expires, and the job shows the expiry.
 	s.exec(`UPDATE results SET expires_at = clock_timestamp()`)
 	eventually(t, "the result expires", func() bool {
 		return u.call(api, "GET", path+"/result", "").status == http.StatusGone

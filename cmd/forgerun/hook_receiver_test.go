@@ -55,7 +55,7 @@ func withStatus(status int) func(received, http.ResponseWriter, *http.Request) {
 	return func(_ received, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
 }
 
-// newReceiver starts a receiver. If answer is nil, it responds with 204.
+// newReceiver starts a receiver. If `answer` is nil, the receiver responds with 204.
 func newReceiver(t *testing.T, answer func(received, http.ResponseWriter, *http.Request)) *receiver {
 	t.Helper()
 	if answer == nil {
@@ -152,7 +152,7 @@ func (r *receiver) await(what string, like func(received) bool) (found received)
 	return found
 }
 
-// hold returns an answer that waits until release is called or the sender gives up.
+// hold returns an `answer` for newReceiver. This function waits until `release` is called or the sender stops waiting.
 func hold() (answer func(received, http.ResponseWriter, *http.Request), release func()) {
 	open := make(chan struct{})
 	return func(_ received, w http.ResponseWriter, request *http.Request) {

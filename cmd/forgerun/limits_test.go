@@ -25,7 +25,7 @@ func TestRateLimitIsSharedByAllProcesses(t *testing.T) {
 	u := s.newUser(apis[0])
 	passed, last := 0, answer{}
 	for i, refusedInARow := 0, 0; refusedInARow < 6; i++ { // stop after six refusals in a row, three by each process
-		a := u.call(apis[i%2], "GET", "/v1/jobs/"+unknownJob, "", "X-Forwarded-For", "203.0.113."+strconv.Itoa(i%256)) // is ignored
+		a := u.call(apis[i%2], "GET", "/v1/jobs/"+unknownJob, "", "X-Forwarded-For", "203.0.113."+strconv.Itoa(i%256)) // header is ignored
 		if a.status == http.StatusTooManyRequests {
 			refusedInARow, last = refusedInARow+1, a
 			continue

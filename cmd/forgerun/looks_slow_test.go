@@ -97,8 +97,8 @@ func npmVerifier(t *testing.T) verifier {
 	return v
 }
 
-// npmPackages returns a folder with the packages in the snippets' lock file. It installs them once per lock file. Several test processes
-// may install at the same time. The first one to finish renames its folder into the cache.
+// npmPackages returns a folder with the packages in the snippets' lock file. npmPackages installs them once per lock file. Several test
+// processes may install at the same time. The first process to finish renames its folder into the cache.
 var npmPackages = sync.OnceValues(func() (string, error) {
 	lock, err := os.ReadFile(filepath.Join(snippets, "package-lock.json"))
 	if err != nil {

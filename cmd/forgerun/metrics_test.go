@@ -189,7 +189,7 @@ func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
 	s.checkInvariants()
 }
 
-// hang stops all processes of a Postgres server until resume is called. Old and new connections stay open but get no response. hang looks
+// hang stops all processes of a Postgres server until a call of `resume`. Old and new connections stay open but get no response. hang looks
 // for the processes in /proc, because pg_stat_activity lacks sessions that are just starting.
 func (s *stack) hang(server *local.Postgres) (resume func()) {
 	s.t.Helper()

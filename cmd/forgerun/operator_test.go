@@ -14,7 +14,7 @@ import (
 
 const readersToken = "the-readers-own-token"
 
-// operator returns a user of the operator API. It checks each response against the OpenAPI document of the operator API.
+// operator returns a user of the operator API. Each response is checked against the OpenAPI document of the operator API.
 func (s *stack) operator(token string) *user {
 	documented := apitest.New(s.t, operator.Document())
 	return &user{s: s, key: token, admin: &http.Client{

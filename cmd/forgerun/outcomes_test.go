@@ -46,7 +46,7 @@ func later(members ...string) string {
 
 var good, failing500 = execute("SUCCESS_FAST"), execute("FAIL_IMMEDIATE")
 
-// A way is a series of requests, after which the client may know a job's outcome.
+// A way is a series of requests that may tell the client a job's outcome.
 type way = func(api *proc, u *user)
 
 func asks(body, state, method, path string, status int) way {

@@ -81,7 +81,7 @@ func environmentOf(t *testing.T, unit string) env {
 	return e
 }
 
-// Each systemd unit starts a role with a valid environment. systemd waits longer for the end of a role than the role's own grace period.
+// Each systemd unit starts a role with a valid environment. When systemd stops a role, it waits longer than the role's grace period.
 func TestUnitsStartRoles(t *testing.T) {
 	t.Parallel()
 	admin := map[string]string{}

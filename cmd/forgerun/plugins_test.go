@@ -174,7 +174,7 @@ func npmPlatform() string {
 	return runtime.GOOS + "-" + map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
 }
 
-// testPackagedProgram judges a client of a foreign API with the npm package and with the wheel.
+// testPackagedProgram runs the programs in the npm package and in the wheel. They judge a client of an API other than ForgeRun's.
 func testPackagedProgram(t *testing.T, out, bin string) {
 	target := throttledTarget(t)
 	verdict := []string{"verdict", "--target", target, "--profile", "none", "--strict", "--", "sh", "-c", actionCommand}

@@ -49,7 +49,7 @@ func TestPostgresDownAtTheStart(t *testing.T) {
 	require.NoError(t, postgres.Start(t.Context()))
 	worker.logged("worker registered")
 	u, submitted := s.newUser(api), answer{}
-	eventually(t, "a submission is accepted, without a restart", func() bool { // the API returns 503 until it has renewed its lease
+	eventually(t, "a submission is accepted, without a restart", func() bool { // the API returns 503 until it has a lease on the job limits
 		submitted = u.trySubmit(api, execute("SUCCESS_FAST"))
 		return submitted.status == http.StatusAccepted
 	})

@@ -65,13 +65,13 @@ func (p *program) runRole(ctx context.Context, role string, run func(context.Con
 	if term.IsTerminal(p.stdout) { // use colors and redrawn lines only if both outputs are terminals
 		cfg.Screen = term.Of(p.stderr, p.getenv)
 	}
-	// Without this, SIGPIPE ends the process when it writes to a pipe without a reader. Unlike signal.Ignore, this does not affect child
-	// processes.
+	// Without this call, a write to a pipe without a reader would end the process with SIGPIPE. Unlike signal.Ignore, the call does not affect
+	// child processes.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return run(ctx, cfg)
 }
 
-// serve runs a role until ctx ends. If ctx ends during the start, that is no error.
+// serve runs a role until ctx ends. If ctx ends during the start, serve returns nil.
 func (p *program) serve(ctx context.Context, cfg Config, role string, start startRole) error {
 	running, err := open(cfg, role, unknownVariables(p.environ), p.stderr)
 	if err != nil {

@@ -85,7 +85,7 @@ func (e *eventStream) read(ctx context.Context, response *http.Response) {
 	}
 }
 
-// next returns the next frame after checking it against the AsyncAPI document. ok is false at the end of the stream.
+// next returns the next frame after checking it against the AsyncAPI document. `ok` is false at the end of the stream.
 func (e *eventStream) next() (f frame, ok bool) {
 	e.t.Helper()
 	select {

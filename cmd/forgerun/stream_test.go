@@ -50,8 +50,8 @@ func (s *stack) recorded() map[string][]string {
 	return jobs
 }
 
-// A client reads its event stream while jobs run, are canceled and retried, and Redis dies. Its connection is cut again and again. Each
-// time, the client continues at the other api. It sees each event once, and the events of each job in order.
+// A client reads its event stream while jobs run, are canceled and retried, and Redis dies. The connection is cut again and again. Each
+// time, the client continues at the other api. The client sees each event once, and the events of each job in order.
 func TestClientStreamMissesAndRepeatsNothing(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.01"})
 	apis := []*proc{s.startLeader(), s.startAPI()}

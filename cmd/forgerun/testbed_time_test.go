@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Leases, claims, rate limits, long polls, signatures, log lines and HTTP dates use real time, although the clock moves.
+// Leases, claims, rate limits, long polls, signatures, log lines and HTTP dates use real time, even if the test bed's clock moves.
 func TestTimeoutsUseRealTime(t *testing.T) {
 	s := newStack(t, testBed, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": "40", "FORGERUN_MAX_RUNTIME": "60m"})
 	api, worker := s.startLeader(), s.startWorker()
@@ -67,7 +67,7 @@ func TestTimeoutsUseRealTime(t *testing.T) {
 	}
 }
 
-// The verdict measures in real time. If the clock jumps past a job's end, the client is not blamed for the time in between.
+// The verdict measures in real time. If the clock jumps past a job's end, the jump does not count as a delay of the client.
 func TestVerdictIsInRealTime(t *testing.T) {
 	s, api, u := newWorking(t, testBed)
 	session := u.startSession(api, `{"rules":["outcome-learned","key-renewal"]}`)

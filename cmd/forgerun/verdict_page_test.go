@@ -19,7 +19,7 @@ func TestVerdictPage(t *testing.T) {
 	u.disturb(api, `[{"match":{"operation":"submitJob","nth":1},"effect":{"close":"after_commit"}},
 		{"match":{"operation":"getJob","every":3},"effect":{"status":503,"retry_after":5}}]`)
 	id := ""
-	for _, key := range []string{"one", "two"} { // the response to the first is lost
+	for _, key := range []string{"one", "two"} { // the client does not get the first response
 		_, text, _ := u.sendUnchecked(api, "POST", "/v1/jobs", execute("SUCCESS_FAST"), "Idempotency-Key", key, "X-Correlation-ID", "order-1")
 		id = answer{body: text}.text("job_id")
 	}

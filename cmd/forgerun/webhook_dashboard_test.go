@@ -95,7 +95,7 @@ func TestDashboardOfDeliveries(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Waiting deliveries survive FLUSHALL, and are not sent earlier because of it. The client can send them at once. Deleting the webhook
+// FLUSHALL does not lose waiting deliveries, and does not make them due earlier. The client can send them at once. Deleting the webhook
 // deletes them.
 func TestTasksOfWaitingDeliveries(t *testing.T) {
 	s := newStack(t, hooks, env{

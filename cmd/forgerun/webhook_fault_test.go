@@ -34,7 +34,8 @@ func (s *stack) endClaims() {
 		SELECT delivery_id FROM deliveries WHERE claimed_until IS NOT NULL ORDER BY delivery_id FOR NO KEY UPDATE))`)
 }
 
-// awaitGone waits until Postgres has no session of this role. Wait after a kill, because the process's last statement may still run.
+// awaitGone waits until Postgres has no session of this role. Call awaitGone after a kill, because the process's last statement may still
+// run.
 func (s *stack) awaitGone(role string) {
 	s.t.Helper()
 	s.awaitCount("its sessions are over", 0,

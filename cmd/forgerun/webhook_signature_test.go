@@ -107,7 +107,7 @@ const snippets = "../../docs/examples/webhooks"
 // captured is a delivery in the input format of the programs in docs/examples/webhooks.
 type captured struct {
 	Method  string            `json:"method"`
-	URL     string            `json:"url"` // as registered
+	URL     string            `json:"url"` // registered URL
 	Headers map[string]string `json:"headers"`
 	Body    []byte            `json:"body_base64"`
 }
@@ -140,8 +140,8 @@ func (v verifier) require(t *testing.T) {
 	}
 }
 
-// verify runs the verifier. The error says why the verifier refused the delivery. If directory is nil, the verifier gets only the secret.
-// If secret is empty, the verifier gets only the keys. A verifier that crashes fails the test.
+// verify runs the verifier. The error says why the verifier refused the delivery. If `directory` is nil, the verifier gets only the secret.
+// If `secret` is empty, the verifier gets only the keys. A verifier that crashes fails the test.
 func (v verifier) verify(t *testing.T, c captured, secret string, directory []byte) error {
 	t.Helper()
 	input, err := json.Marshal(c)

@@ -132,7 +132,7 @@ func (p *process) startDeliverer(ctx context.Context) (failed <-chan error, err 
 		lifecycle.Part{
 			Name: "delivery consumer", Grace: limit + closeGrace,
 			Start: func(context.Context) error { return fetching.Start(context.Background()) },
-			// Stop taking tasks, let pending sends end, and release the rest.
+			// Stop taking tasks, let pending sends end, and release the other tasks.
 			Stop: func(ctx context.Context) error {
 				fetching.Quiet()
 				w.Stop(ctx)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// With `slow`, jobs take real time. These jobs outlast a test that does not wait for them.
+// With `slow`, jobs take real time, so that a test can act while they run.
 var slow = env{"FORGERUN_TIME_SCALE": "1"}
 
 func TestWorkerKilledWhileItsJobsRun(t *testing.T) {
