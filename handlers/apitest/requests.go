@@ -235,7 +235,7 @@ func InParallel[T any](t *testing.T, all []T, try func(t *testing.T, part []T)) 
 	}
 }
 
-// Odd lists wrong headers, queries and bodies that can be added to any request. Header has names and values in turn.
+// Odd lists wrong headers, queries and bodies that can be added to any request. Header alternates names and values.
 var Odd = []struct {
 	Header      []string
 	Query, Body string

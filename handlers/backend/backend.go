@@ -142,13 +142,13 @@ func (s *Service) Exec(sql string, args ...any) {
 	repotest.Exec(s.T, s.url, sql, args...)
 }
 
-// Lock locks a table until release is called.
+// Lock locks a table until a call of `release`.
 func (s *Service) Lock(table string) (release func()) {
 	s.T.Helper()
 	return s.Begin(`LOCK TABLE ` + table)
 }
 
-// Begin executes a statement in a transaction that stays open until end is called.
+// Begin executes a statement in a transaction that stays open until a call of `end`.
 func (s *Service) Begin(sql string) (end func()) {
 	s.T.Helper()
 	return repotest.Begin(s.T, s.url, sql)

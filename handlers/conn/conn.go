@@ -50,8 +50,8 @@ func (c *Conn) Begin() {
 // has surely been sent.
 func (c *Conn) End() { c.answered.Store(true) }
 
-// move puts the connection into an idle list, or into none if idle is nil. During the time set by Refuse, a connection that becomes idle is
-// closed instead.
+// move puts the connection into the list `idle`, or into no list if `idle` is nil. During the time set by Refuse, a connection that becomes
+// idle is closed instead.
 func (c *Conn) move(idle *list.List) {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()

@@ -163,7 +163,7 @@ func (r *reader) checkMembers(s *schema, seen uint64, count int) {
 	}
 }
 
-// checkName refuses a member that the schema does not allow. The caller has already added name to the path.
+// checkName refuses a member that the schema does not allow. The caller has already added `name` to the path.
 func (r *reader) checkName(s *schema, name string) {
 	switch {
 	case !s.Open:

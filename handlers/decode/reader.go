@@ -19,9 +19,9 @@ import (
 const (
 	maxDepth        = 64   // nesting of arrays and objects, including the body
 	maxNumberBytes  = 64   // length of a number literal
-	maxMembers      = 4000 // of one object
+	maxMembers      = 4000 // members of one object
 	maxAllMembers   = 50_000
-	maxElements     = 50_000 // of all arrays of the body together
+	maxElements     = 50_000 // elements of all arrays of the body together
 	maxOuter        = 64     // members of the outermost object; no valid body has more
 	maxFound        = 2000   // findings that are stored; further findings are only counted
 	minExponent     = -324   // exponent of the smallest float64; databases may refuse smaller numbers

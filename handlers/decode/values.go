@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// The unmarshalers limit the size of raw JSON.
+// A json.RawMessage may have at most MaxPayload bytes.
 func (r *reader) unmarshalers() *jsonv2.Unmarshalers {
 	return jsonv2.JoinUnmarshalers(
 		jsonv2.UnmarshalFromFunc(whole[int]), jsonv2.UnmarshalFromFunc(whole[int64]),

@@ -23,8 +23,8 @@ type Conn struct {
 	exchange *verdict.Exchange // nil: not recorded, or finished
 }
 
-// NewConn returns a connection that applies the effect e to writes, and records them in x. e and x may be nil. If x is not nil, the
-// function done is called once, when the connection is closed and x is complete.
+// NewConn returns a connection that applies the effect `e` to writes, and records them in `x`. Both may be nil. If `x` is not nil, `done`
+// is called once, when the connection is closed and `x` is complete.
 func NewConn(c net.Conn, e *fault.Effect, resumed bool, x *verdict.Exchange, done func()) *Conn {
 	closed := make(chan struct{})
 	s := &Conn{Conn: c, exchange: x, turn: make(chan struct{}, 1), stream: wire.Stream{

@@ -19,7 +19,7 @@ var (
 	//go:embed openapi.yaml
 	OpenAPI []byte
 	//go:embed asyncapi.yaml
-	AsyncAPI []byte // of the event streams
+	AsyncAPI []byte // AsyncAPI document of the event streams
 )
 
 // AsJSON converts a YAML document to JSON and keeps the order of its members. It panics on invalid YAML; tests convert each embedded

@@ -99,7 +99,7 @@ func ProblemTypes() []string {
 	return slugs
 }
 
-// ProblemPages renders a page for each problem type, by slug, for a service at publicURL.
+// ProblemPages renders a page for each problem type, for a service at publicURL. The keys of the map are slugs.
 func ProblemPages(publicURL string) map[string][]byte {
 	pages := map[string][]byte{}
 	for _, e := range problemEntries() {

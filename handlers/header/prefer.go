@@ -22,7 +22,7 @@ const (
 )
 
 var (
-	// element matches a list element; commas within quotes do not separate. An unterminated quoted string extends to the end.
+	// element matches a list element. A comma within quotes does not end the element. An unterminated quoted string extends to the end.
 	element    = regexp.MustCompile(`(?s)(?:"(?:\\.|[^"\\])*"?|[^",])+`)
 	preference = regexp.MustCompile(`^[ \t]*` + pairForm + `(?:;[ \t]*(?:` + pairForm + `)?)*$`)
 	escaped    = regexp.MustCompile(`\\(.)`)

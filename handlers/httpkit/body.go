@@ -151,7 +151,7 @@ func (r *Request) receiveBody(stream io.Reader) error {
 	}
 	r.passBody(in.bytes)
 	r.Waited += time.Since(began)
-	if time.Since(r.Start) > time.Millisecond { // otherwise the body arrived with the head
+	if time.Since(r.Start) > time.Millisecond { // a faster body arrived with the head, without a wait
 		return r.Resume()
 	}
 	return nil

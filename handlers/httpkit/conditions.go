@@ -68,7 +68,7 @@ func (s *Kit) checkConditions(r *Request) error {
 	return nil
 }
 
-// tag is the current tag; "" if there is none.
+// `tag` is the current tag, or "".
 func errUnmatched(tag string) error {
 	detail := "If-Match does not match the current version. Nothing was done."
 	if tag == "" || strings.HasPrefix(tag, "W/") {

@@ -46,7 +46,7 @@ func Once(handle Handler) Handler {
 	}
 }
 
-// Once calls handle if the key is new, and stores the response. Otherwise, it sends the stored response.
+// Once calls `handle` if the key is new, and stores the response. Otherwise, it sends the stored response.
 func (r *Request) Once(key job.RequestKey, handle Handler) (first job.Answer, err error) {
 	outside := r.Ctx
 	first, replayed, err := r.Kit.Idempotency.Once(outside, key, func(ctx context.Context) (job.Answer, error) {
@@ -104,7 +104,7 @@ func (r *Request) replay(a job.Answer) {
 	r.Response().SetBody(a.Body)
 }
 
-// SecretJSON sends v, which contains a secret. The argument hidden is v without the secret; it is stored for repeated requests.
+// SecretJSON sends v, which contains a secret. `hidden` is v without the secret. It is stored for repeated requests.
 func (r *Request) SecretJSON(status int, v, hidden any) error {
 	if err := r.JSON(status, hidden); err != nil {
 		return err

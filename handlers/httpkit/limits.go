@@ -127,9 +127,8 @@ func window(policy string) int {
 	return 60
 }
 
-// Admitted reads a submission and calls the function accept. Before that, it refuses the submission if too many are waiting. Only
-// authenticated callers get this refusal, so strangers cannot measure the load. A submission does not count as waiting while its body
-// arrives.
+// Admitted reads a submission and calls `accept`. Before that, it refuses the submission if too many are waiting. Only authenticated
+// callers get this refusal, so strangers cannot measure the load. A submission does not count as waiting while its body arrives.
 func Admitted(r *Request, a *jobs.Backlog, accept func(body []byte, key string) error) (err error) {
 	if a != nil {
 		if err := a.Full(); err != nil {

@@ -86,7 +86,7 @@ func (r *Request) About(name string, id job.ID) {
 	}
 }
 
-// Subject returns the id that About has recorded under name, or zero.
+// Subject returns the id that About has recorded under `name`, or zero.
 func (r *Request) Subject(name string) job.ID {
 	for _, s := range r.subjects {
 		if s.name == name {
@@ -192,7 +192,7 @@ func (r *Request) Hijack(c *conn.Conn, release *func(), run func(head []byte)) {
 	})
 }
 
-// Respond returns a function that sends the result of a use case, or passes its error on.
+// Respond returns a function that sends the result of a use case. If the use case fails, the function returns the error.
 func Respond[T, V any](r *Request, status int, view func(T) V) func(T, error) error {
 	return func(v T, err error) error {
 		if err != nil {
@@ -230,7 +230,7 @@ func (r *Request) InLanguage(language string) {
 	r.Set(fiber.HeaderContentLanguage, cmp.Or(language, job.Languages[0]))
 }
 
-// Relate adds a Link header that points to the resource at path. rel is a registered relation or a URI.
+// Relate adds a Link header that points to the resource at `path`. `rel` is a registered relation or a URI.
 func (r *Request) Relate(path, rel string) {
 	r.Append(fiber.HeaderLink, "<"+r.Kit.Links.At(path)+`>; rel="`+rel+`"`)
 }
@@ -244,7 +244,7 @@ func (r *Request) PageSize(usual int) int {
 }
 
 // Filters returns the filters in the query. They are part of the scope of a list's cursors, so that a cursor is valid only with the same
-// filters. No value contains an unescaped "&", so different filters never give the same text.
+// filters. No value contains an unescaped "&", so different filters never result in the same text.
 func (r *Request) Filters() string {
 	var filters strings.Builder
 	for _, p := range r.Route.Query {
