@@ -30,9 +30,9 @@ import (
 
 // Options configure a session.
 type Options struct {
-	Target  string   // API to call through a proxy; "": FORGERUN_TARGET; if that is empty, no proxy but the service at FORGERUN_URL
-	API     string   // API description, see "forgerun verdict --help"; "": FORGERUN_API; if that is empty, only rules from standards
-	Profile string   // fault profile; "none": no faults; "": FORGERUN_PROFILE; if that is empty, "default"
+	Target  string   // API to call through a proxy; "": FORGERUN_TARGET; if both are empty, ForgeRun at FORGERUN_URL, without a proxy
+	API     string   // API description, see "forgerun verdict --help"; "": FORGERUN_API; if both are empty, only rules from standards
+	Profile string   // fault profile; "none": no faults; "": FORGERUN_PROFILE; if both are empty, "default"
 	Seed    int64    // random seed of the faults; 0 means 1
 	Rules   []string // rules to judge; nil: all that apply
 	Strict  bool     // broken rules that say "should" also fail the test; FORGERUN_STRICT=1 does the same

@@ -14,7 +14,7 @@ import (
 // work holds the submitted jobs of an API.
 type work struct {
 	mu    sync.Mutex
-	began map[string]time.Time // when each job began, by its id
+	began map[string]time.Time // start times of the jobs by job id
 	known map[string]string    // job ids by idempotency key or unique name
 }
 
@@ -136,7 +136,7 @@ func azure(mux *http.ServeMux, w *work) {
 	})
 }
 
-// google is Cloud Run: the run of a job returns an Operation.
+// google imitates Cloud Run: running a job returns an Operation.
 // https://cloud.google.com/run/docs/reference/rest/v2/projects.locations.jobs/run, https://google.aip.dev/151
 func google(mux *http.ServeMux, w *work) {
 	const name = "projects/p/locations/l/operations/"
