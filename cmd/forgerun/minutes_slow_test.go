@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Without Redis, asynq gives up a running handler after 30 s. The handler's job must continue.
+// Without Redis, asynq abandons a running handler after 30 s. The handler's job must continue.
 func TestRedisAwayFor40SecondsWhileJobsRun(t *testing.T) {
 	const away = 40 * time.Second
 	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "0.6"}) // SUCCESS_SLOW takes 54 s
