@@ -156,7 +156,7 @@ func TestFinishOrdersItsEvents(t *testing.T) {
 	for name, test := range map[string]struct {
 		end      func(c job.ClaimID) job.Finish
 		events   []string
-		reported int // how many of the events the returned report contains
+		reported int // number of these events in the returned report
 	}{
 		"success":           {success, []string{job.EventSucceeded}, 1},
 		"success, emitting": {func(c job.ClaimID) job.Finish { return emit(success(c)) }, []string{job.EventEmitted, job.EventSucceeded}, 2},

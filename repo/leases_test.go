@@ -43,7 +43,7 @@ func TestLeadHasOneHolder(t *testing.T) {
 		leads         bool
 	}{
 		{a, 0, time.Hour, true},  // no process has ever led
-		{b, 0, time.Hour, false}, // a's lease expired less than an hour ago
+		{b, 0, time.Hour, false}, // the lease of `a` expired less than an hour ago
 		{a, 0, time.Hour, true}, {b, time.Minute, 0, true}, {a, 0, 0, false},
 	} {
 		require.Equal(t, step.leads, must(f.store.Lead(f.ctx(), step.holder, step.lease, step.vacant))(t), "%+v", step)

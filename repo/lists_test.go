@@ -144,7 +144,7 @@ func TestListOfABatch(t *testing.T) {
 	}
 }
 
-// A page reads hardly more rows than its limit. If a filter matches few rows, the page ends after 20,000 rows.
+// A statement reads few rows beyond the limit of the page. If few rows match a filter, the page ends after 20,000 rows were read.
 func TestListOfALongHistory(t *testing.T) {
 	f := setup(t)
 	b := f.insertBatch(f.batch(1))

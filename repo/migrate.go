@@ -174,10 +174,10 @@ var schemaVersion = sync.OnceValue(func() int64 {
 
 // renumberEvents repairs a database that was restored from a dump into another server. Its events can have transaction ids (tx) that the
 // new server has not reached yet. ClientEvents would hide these events, because it shows only events of finished transactions. New events
-// would get earlier positions, so clients would miss them. renumberEvents sets the tx of all events to 1, which is lower than the id of
-// any new transaction. A job's events keep their order, because events with the same tx are ordered by seq. With a position that a client
-// stored earlier, the client would skip events. So renumberEvents replaces the key that signs positions. All stored positions and cursors
-// become invalid.
+// would get earlier positions, so clients would miss them. renumberEvents sets the tx of all events to 1, which is lower than the id of any
+// new transaction. A job's events keep their order, because events with the same tx are ordered by seq. A position that a client stored
+// before the restore would be too far ahead, so the client would skip events. Therefore renumberEvents replaces the key that signs
+// positions. This makes all stored positions and cursors invalid.
 func renumberEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) error {
 	version, err := provider.GetDBVersion(ctx)
 	if err != nil || version < schemaVersion() { // some tables are missing

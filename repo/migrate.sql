@@ -37,8 +37,8 @@ SELECT coalesce(max(version_id), 0), count(*) FILTER (WHERE version_id > 0) > 0 
 FROM goose_db_version WHERE is_applied
 
 -- name: renumberEvents
--- Gives all events the tx 1, which is lower than the id of any new transaction. Replaces the key that signs positions. Reads the tables
--- completely. The caller has locked them.
+-- Sets the tx of all events to 1, which is lower than the id of any new transaction. Replaces the key that signs positions. Reads whole
+-- tables, which the caller must have locked.
 WITH renumbered_events AS (
   UPDATE events SET tx = '1' WHERE tx <> '1'
 ), renumbered_client_events AS (

@@ -98,8 +98,8 @@ func TestPausesOfEverythingKeepTheOrder(t *testing.T) {
 	f.checkInvariants()
 }
 
-// If the client is paused or at its limit, a claim of a CREATED job changes nothing. After the job is QUEUED, a claim moves its run_at to
-// a time that never comes.
+// The client is paused or at its limit. A claim of a CREATED job changes nothing. A claim of a QUEUED job moves its run_at to a time that
+// never comes.
 func TestCreatedJobsAreNotParked(t *testing.T) {
 	f := setup(t, maxHeld(1))
 	for reason, parked := range map[job.WaitingReason]job.NotClaimed{

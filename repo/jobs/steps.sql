@@ -29,11 +29,12 @@ WITH input AS MATERIALIZED (
 SELECT * FROM changed
 
 -- name: emitEvent
--- Adds event.emitted to the log of a RUNNING job, if the claim is still current and the attempt has emitted @before events. So an event is
--- written once, even if its request is repeated after a lost answer. The events are counted in the statement's snapshot. If another
--- transaction changed the row between the snapshot and the lock, the statement writes nothing and returns null.
+-- Adds event.emitted to the log of a RUNNING job, if the claim is still current. Returns false and writes nothing unless the attempt has
+-- emitted exactly @before events. So a request that is repeated after a lost answer does not write its event twice. The events are counted
+-- in the statement's snapshot. If another transaction changed the row between the snapshot and the lock, the count may be wrong. The
+-- statement then writes nothing and returns null.
 --
--- Locks the job row, found by primary key, and changes no indexed column; counts the job's events by primary key. No row: the claim is no
+-- Locks the job row, found by primary key, and changes no indexed column. Counts the job's events by primary key. No row: the claim is no
 -- longer current. Trigger: events_delivered writes the deliveries.
 -- Parameters: @job, @attempt, @fence, @before, @event_id, @emit, @due
 WITH ready AS MATERIALIZED (
@@ -58,7 +59,7 @@ WITH ready AS MATERIALIZED (
 SELECT CASE WHEN seen.seq = stamped.event_seq THEN EXISTS (SELECT FROM fresh) END FROM stamped, seen
 
 -- fragment: taskColumns
--- The columns of a task, named like the members of job.Task. The reason is the previous attempt's failure reason, "" for a first attempt.
+-- The columns of a task, named like the fields of job.Task. The reason is the previous attempt's failure reason, "" for a first attempt.
 jobs.job_id, jobs.attempt, jobs.dispatch, jobs.run_at, coalesce(jobs.traceparent, '') AS traceparent, jobs.client_id,
   jobs.work_kind, CASE WHEN jobs.attempt > 1 THEN coalesce((SELECT failure_reason FROM reports
     WHERE reports.job_id = jobs.job_id AND reports.attempt = jobs.attempt - 1), '') ELSE '' END AS reason

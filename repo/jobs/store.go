@@ -1,6 +1,6 @@
 // Package jobs stores jobs and related data: batches, bulk operations, schedules, worker leases, pauses and idempotency keys. Each change
-// of a job's state is one SQL statement that checks the job's current state. This statement writes the state, the events, the report and
-// the result together, or nothing.
+// of a job's state is one SQL statement that checks the job's current state. The statement writes the state, the events, the report and the
+// result atomically.
 package jobs
 
 import (
@@ -64,8 +64,8 @@ func New(db *pg.DB, c *clients.Store, maxHeld int, metrics telemetry.Factory) *S
 	return s
 }
 
-// KeepOrder sets how long a flush of new jobs waits for earlier flushes, for tests.
+// KeepOrder is for tests. It sets how long a flush of new jobs waits for earlier flushes.
 func KeepOrder(s *Store, wait time.Duration) { s.order.wait = wait }
 
-// KeysHeld returns the number of idempotency keys that callers hold or wait for, for tests.
+// KeysHeld is for tests. It returns the number of idempotency keys that callers hold or wait for.
 func KeysHeld(s *Store) int { return s.onceKeys.Held() }

@@ -32,8 +32,8 @@ func (l *Leases) Register(ctx context.Context, worker job.ID, name string, concu
 	})
 }
 
-// Renew extends the lease of a living worker. It returns the claims that the database stores for this worker. It returns only the ids of
-// the claims, because a worker can have thousands of claims and calls Renew often. If the lease has expired, it returns job.ErrWorkerDead.
+// Renew extends the lease of a living worker. It returns the ids of the claims that the database stores for this worker. It does not read
+// the jobs, because a worker can have thousands of claims and calls Renew often. If the lease has expired, Renew returns job.ErrWorkerDead.
 // Other workers then take over the worker's jobs.
 func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.ClaimID, error) {
 	var held []job.ClaimID
@@ -51,7 +51,7 @@ func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) 
 	return held, err
 }
 
-// Held reads the jobs of `claims` that the worker still holds.
+// Held reads the jobs of `claims`, except jobs that the worker no longer holds.
 func (l *Leases) Held(ctx context.Context, worker job.ID, claims []job.ClaimID) (held []job.Held, err error) {
 	err = l.with(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
 		ids, attempts, fences := claimColumns(claims)
@@ -61,7 +61,7 @@ func (l *Leases) Held(ctx context.Context, worker job.ID, claims []job.ClaimID) 
 	return held, err
 }
 
-// Retire ends a worker's lease at a clean shutdown. The method Store.Orphans then returns the worker's remaining jobs at once.
+// Retire ends a worker's lease at a clean shutdown. Store.Orphans can then return the worker's remaining jobs immediately.
 func (l *Leases) Retire(ctx context.Context, worker job.ID) error {
 	return l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, statement("retireWorker"), pg.UUID(worker))

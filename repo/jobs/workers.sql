@@ -1,13 +1,13 @@
 -- name: readHeld
--- Reads the jobs of those given claims that are still current. Finds the jobs by primary key. IS NOT DISTINCT FROM stops the planner from
--- using jobs_held instead. Locks nothing. No row: the claim is not current.
+-- Reads the jobs of the given claims, found by primary key. IS NOT DISTINCT FROM stops the planner from using the index jobs_held instead.
+-- Locks nothing. No row: the claim is no longer current.
 -- Parameters: @worker, @ids, @attempts, @fences
 SELECT {{heldColumns}} FROM unnest(@ids::uuid[], @attempts::int[], @fences::bigint[]) AS i(id, number, token)
   JOIN jobs ON jobs.job_id = i.id
 WHERE jobs.attempt = i.number AND jobs.fence = i.token AND jobs.worker_id IS NOT DISTINCT FROM @worker
 
 -- name: markDeadWorkers
--- Marks workers with an ended lease dead. Locks the workers in order of id, and skips rows that a renewal has locked.
+-- Marks workers as dead if their lease has ended. Locks the workers in the order of their ids, and skips rows that a renewal has locked.
 WITH dead AS MATERIALIZED (
   SELECT worker_id FROM workers WHERE state = 'ALIVE' AND expires_at <= pg_catalog.clock_timestamp()
   ORDER BY worker_id FOR UPDATE SKIP LOCKED

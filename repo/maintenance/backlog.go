@@ -18,8 +18,8 @@ func (s *Store) Load(ctx context.Context, limit int) (job.Counted, error) {
 	}, statement("countLoad"), limit+1)
 }
 
-// LoadByClient counts the unfinished and the QUEUED jobs per client. It leaves out clients with at most `few` jobs. The counts can be too
-// small if more than `limit` jobs are unfinished.
+// LoadByClient counts the unfinished jobs and the QUEUED jobs of each client. It leaves out clients with at most `few` jobs. The counts can
+// be too small if more than `limit` jobs are unfinished.
 func (s *Store) LoadByClient(ctx context.Context, limit, few int) (map[job.ID]job.Load, error) {
 	return pg.QueryByID(ctx, s.db, func(l *job.Load) []any { return []any{&l.Active, &l.Queued} }, statement("countLoadByClient"),
 		limit+1, few)

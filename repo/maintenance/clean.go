@@ -26,22 +26,23 @@ const batchesOutlive = time.Hour
 func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
 	keep := s.retention
 	var errs []error
+	// The order matters: deliveries before their jobs, events before their batches, items before their bulk operations.
 	for _, step := range []struct {
 		sql  string
 		keep time.Duration
 	}{
-		{statement("cleanDeliveries"), keep}, // before their jobs
+		{statement("cleanDeliveries"), keep},
 		{statement("cleanJobs"), keep},
-		{statement("cleanClientDeliveries"), keep}, // before their events
-		{statement("cleanClientEvents"), keep},     // before their batches
+		{statement("cleanClientDeliveries"), keep},
+		{statement("cleanClientEvents"), keep},
 		{statement("cleanBatches"), keep + batchesOutlive},
-		{statement("cleanLogs"), keep}, // before their webhooks
+		{statement("cleanLogs"), keep},
 		{statement("cleanWebhooks"), keep},
 		{statement("cleanSigningKeys"), 0},
 		{statement("cleanResults"), 0},
 		{statement("cleanIdempotencyKeys"), 0},
 		{statement("cleanTombstones"), tombstonesKept},
-		{statement("cleanBulkItems"), bulksKept}, // before their operations
+		{statement("cleanBulkItems"), bulksKept},
 		{statement("cleanBulks"), bulksKept},
 		{statement("cleanKeys"), clients.KeysKept},
 		{statement("cleanAudit"), clients.KeysKept},

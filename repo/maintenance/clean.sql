@@ -16,7 +16,7 @@ DELETE FROM audit WHERE audit_id IN (
     WHERE at <= pg_catalog.now() - @keep::interval)
 
 -- name: cleanBulkItems
--- Removes items of operations that ended long ago, found by the index bulk_operations_ended. Locks the items, so that their ctid stays
+-- Removes items of bulk operations that ended long ago, found by the index bulk_operations_ended. Locks the items, so that their ctid stays
 -- valid.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
@@ -29,7 +29,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM bulk_items WHERE ctid = ANY (ARRAY(SELECT place FROM old))
 
 -- name: cleanBulks
--- Removes operations that ended long ago and have no items any more.
+-- Removes bulk operations that ended long ago and have no items any more.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT bulk_id FROM bulk_operations b WHERE finished_at <= now() - @keep::interval
@@ -39,8 +39,8 @@ WITH old AS MATERIALIZED (
 DELETE FROM bulk_operations WHERE bulk_id = ANY (ARRAY(SELECT bulk_id FROM old))
 
 -- name: cleanDeliveries
--- Removes up to 20 times @limit deliveries of old jobs, because a job can have hundreds of deliveries. Finds the jobs by the index
--- jobs_ended.
+-- Removes deliveries of old jobs. Finds the jobs by the index jobs_ended. The limit is 20 times @limit, because a job can have hundreds of
+-- deliveries.
 --
 -- In this and the statements below, a materialized query selects the rows to remove. If this query were inside the DELETE, Postgres might
 -- run it more than once and remove too many rows. The row ids are passed as an array, so that the planner always uses the primary key. All

@@ -10,8 +10,8 @@ import (
 
 // Lead takes or renews the lease of the maintenance leader. It returns true if `holder` is the leader now. Leases follow Postgres' clock.
 // Lead takes another holder's lease if that lease expired at least `vacant` ago. If `lease` is zero, `holder` leads until another process
-// takes the lease. A lease that ends far in the future also counts as free, because Postgres' clock was ahead when it was taken. The lease
-// is a row that expires. An advisory lock would stay with a paused process.
+// takes the lease. A lease that ends far in the future also counts as free: Postgres' clock was ahead when the lease was taken. The lease
+// is a row that expires, because a paused process would keep an advisory lock.
 func (s *Store) Lead(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error) {
 	n, err := s.db.Change(ctx, "lead", statement("lead"), pg.UUID(holder), lease, vacant, maxLeaseExcess)
 	return n == 1, err

@@ -1,6 +1,6 @@
 -- name: lead
--- Takes or keeps the lease of the leader, in the only row of maintenance_state. A lease that ends more than @excess later than a new one
--- counts as free: the clock was ahead when it was taken. No row: another process leads.
+-- Takes or keeps the lease of the leader, in the only row of maintenance_state. A lease counts as free if it ends more than @excess later
+-- than a new lease would: Postgres' clock was ahead when the lease was taken. No row: another process leads.
 -- Parameters: @holder, @lease, @vacant, @excess
 UPDATE maintenance_state SET leader_id = @holder, leader_expires_at = pg_catalog.clock_timestamp() + @lease::interval
 WHERE leader_id = @holder OR leader_expires_at <= pg_catalog.clock_timestamp() - @vacant::interval

@@ -19,7 +19,8 @@ SELECT job_id, created_at, correlation_id, language, work_kind, duration_ms, exp
 FROM found WHERE created_at IS NOT NULL AND outcome IS NOT NULL ORDER BY finished_at, job_id
 
 -- name: markPublished
--- Marks outcomes as published. Finds them by primary key, and locks them in its order. Skips outcomes that another transaction has locked.
+-- Marks outcomes as published. Finds the rows by primary key, and locks them in the order of job_id. Skips rows that another transaction
+-- has locked.
 -- Parameters: @ids, @attempts
 WITH sent AS MATERIALIZED (
   SELECT o.job_id, o.attempt FROM outcome_outbox o JOIN unnest(@ids::uuid[], @attempts::int[]) AS i(id, number) ON o.job_id = i.id

@@ -1,11 +1,11 @@
 -- name: moveStrandedJobs
 -- A row that was written while Postgres' clock was ahead contains future times once the clock is corrected. Such a time is the row's write
 -- time plus a known delay. moveStrandedJobs and moveStrandedDeliveries replace it by the current time plus this delay. They ignore times
--- less than a second ahead, because a concurrent transaction may have written them. A row is moved only if its new
--- time is before its write time, so that it is not moved again.
+-- less than a second ahead, because a concurrent transaction may have written them. A row is moved only if the new time is before the row's
+-- write time. So a moved row is recognized, and is not moved again.
 --
 -- Walks the entries of the index jobs_waiting with a future run_at. Moves only jobs with a future queued_at. Locks the moved rows in the
--- order of job_id. Skips rows that another transaction has locked. Redis may still have a task for the old time. The relay enqueues the
+-- order of job_id. Skips rows that another transaction has locked. Redis may still have a task for the old time, but the relay enqueues the
 -- job at the new time. Keeps the order of the jobs, and never moves a job before its execution_at.
 -- Parameters: @after_time, @after_job, @limit
 WITH looked AS MATERIALIZED (

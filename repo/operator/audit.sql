@@ -26,7 +26,7 @@ SELECT nth = {{maxLooked}}, wanted, (SELECT to_json(r) FROM (SELECT audit_id, at
 FROM judged WHERE wanted OR nth = {{maxLooked}} ORDER BY audit_id DESC LIMIT @limit
 
 -- name: logout
--- Ends a session of the console, and removes sessions with expired cookies.
+-- Stores a session of the console as ended. Also removes stored sessions with expired cookies.
 -- Parameters: @session, @expires_at
 WITH expired AS (
   DELETE FROM ended_sessions WHERE expires_at < pg_catalog.now()

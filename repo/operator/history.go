@@ -20,8 +20,8 @@ func (a Admin) History(ctx context.Context, w admin.Window) ([]admin.HistoryBuck
 	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[[]admin.HistoryBucket], statement("readHistory"), width, length, step)
 }
 
-// Ends returns how many jobs were submitted, and how many ended in each final state, in the period of length `last` until now. The history
-// goes back two days at most.
+// Ends returns how many jobs were submitted, and how many ended in each final state, within the duration `last` until now. The history goes
+// back at most two days.
 func (a Admin) Ends(ctx context.Context, last time.Duration) (admin.Ends, error) {
 	return pg.QueryOne(ctx, a.store.db, nil, pgx.RowToStructByPos[admin.Ends], statement("sumHistory"), last)
 }
@@ -33,7 +33,7 @@ const (
 	historyBack = 15 * time.Minute
 	// historyMost limits the jobs that are counted per ten-second bucket (20,000 a second).
 	historyMost = 200_000
-	// historyTimeout limits Postgres' time for one bucket. A missing bucket is written later.
+	// historyTimeout limits how long Postgres works on one bucket. After a timeout, the bucket is missing and is written later.
 	historyTimeout = 2 * time.Second
 )
 
@@ -45,8 +45,8 @@ func (s *Store) MissingHistory(ctx context.Context) ([]time.Time, error) {
 // WriteHistory counts the new and the ended jobs of the bucket that begins at `at`, and stores the counts. Any process may call it again
 // for the same bucket.
 //
-// A new job counts in the bucket of the time in its id. The api process set this time. If that process' clock is more than about 30 s
-// behind, the bucket was written earlier and is not written again. The job is then missing in the history.
+// A new job counts in the bucket of the time in its id. The api process set this time. If the clock of that process is more than about 30 s
+// behind, this bucket is already written, and is not written again. The job is then missing in the history.
 func (s *Store) WriteHistory(ctx context.Context, at time.Time) error {
 	from, to := pg.FirstIDOf(at), pg.FirstIDOf(at.Add(historyWidth))
 	return s.inHistory(ctx, statement("writeHistory"), at, [16]byte(from), [16]byte(to), historyMost)

@@ -1,7 +1,7 @@
 -- name: missingHistory
--- Returns the ten-second buckets to write, the latest first. These are the three latest ended buckets, and all that are missing within
--- @back. The three latest are written again, because jobs may have been committed after the earlier write. Reads the primary key. Locks
--- nothing.
+-- Returns the ten-second buckets to write, the latest first. These are the three latest ended buckets, and the older buckets of the last
+-- @back that are missing. The three latest are written again, because jobs may have been committed after the first write. Reads the primary
+-- key. Locks nothing.
 -- Parameters: @back
 SELECT b.at FROM (SELECT date_bin('10 s', now(), 'epoch') AS at) latest CROSS JOIN LATERAL
   generate_series(latest.at - @back::interval, latest.at - interval '10 s', interval '10 s') AS b(at)
@@ -9,10 +9,10 @@ WHERE b.at >= latest.at - interval '30 s' OR NOT EXISTS (SELECT FROM history h W
 ORDER BY b.at DESC
 
 -- name: writeHistory
--- Writes one bucket of ten seconds. Writing it again has the same result. Finds new jobs by the time in their ids (jobs_pkey), and ended
--- jobs in jobs_ended. Finds deleted jobs in tombstones_pkey and tombstones_ended. Reads at most @most rows from each of these indexes. In
--- a table of 1,000,000 jobs, this takes 0.5 ms for an empty bucket, and 0.4 s at the limit of 200,000. After a retry, a job does not count
--- as ended until it ends again. Locks the row of the bucket.
+-- Writes one bucket of ten seconds. A repetition has the same result. Finds new jobs by the time in their ids (jobs_pkey), and ended jobs
+-- in jobs_ended. Finds deleted jobs in tombstones_pkey and tombstones_ended. Reads at most @most rows from each of these indexes. In a
+-- table of 1,000,000 jobs, the statement takes 0.5 ms for an empty bucket, and 0.4 s at the limit of 200,000. After a retry, a job does not
+-- count as ended until it ends again. Locks the row of the bucket.
 -- Parameters: @at, @from_id, @to_id, @most
 WITH ended AS MATERIALIZED (
   SELECT state, attempt,

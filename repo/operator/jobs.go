@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxCounted limits the jobs that one count reads. Reading this many takes about a third of a second.
+	// maxCounted limits the jobs that Count reads. Reading 200,000 jobs takes about a third of a second.
 	maxCounted = 200_000
 
 	// MaxCount is the largest number that Count returns.

@@ -21,7 +21,7 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminQueues
--- Reads the first @looked jobs of the index jobs_waiting, which are due earliest. Counts them by client and kind. Waiting jobs without
+-- Reads the @looked waiting jobs that are due earliest, by the index jobs_waiting. Counts them by client and kind. Waiting jobs without
 -- queued_at are CREATED. Locks nothing.
 -- Parameters: @client, @work_kind, @looked, @groups
 SELECT to_json(r) FROM (
@@ -39,7 +39,8 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminFailures
--- Reads the @looked jobs that ended last in a period, by the index jobs_ended. Groups the failed ones. Locks nothing.
+-- Reads at most @looked jobs that ended between @from and @to, the latest first, by the index jobs_ended. Groups the failed jobs. Locks
+-- nothing.
 -- Parameters: @client, @work_kind, @failure_code, @from, @to, @looked, @groups
 SELECT to_json(r) FROM (
   WITH looked AS (
@@ -92,7 +93,7 @@ SELECT to_json(r) FROM (
 
 -- fragment: adminWebhooks
 -- Lists webhooks that are not deleted, the newest first. As in adminJobs, `wanted` says whether a row matches, and row number maxLooked is
--- always returned. Finds all webhooks or one by primary key, and webhooks of a client by the index webhooks_client. Locks nothing.
+-- always returned. Uses the primary key, or the index webhooks_client for the webhooks of a client. Locks nothing.
 -- Parameters: @webhook, @client, @enabled, @after, @limit
 WITH looked AS (
   SELECT * FROM webhooks WHERE {{range}} ORDER BY {{sort}} LIMIT {{maxLooked}}
@@ -232,9 +233,9 @@ SELECT to_json(r) FROM (
 -- jobs_throttled, one client per step of the recursion. Reads @looked endpoints of deliveries_waiting, and webhooks by webhooks_client.
 -- Locks nothing. With 1,000,000 jobs, 300,000 of them waiting, it takes 40 ms, or 20 ms after a vacuum.
 --
--- The leader counts as gone 3 s after its lease expired. A blocked leader renews its lease every second with a duration of zero, so it
--- does not count as gone. A worker that still has jobs counts as lost 5 s after its lease expired. Usually its jobs are taken back
--- earlier, because the leader does this every few seconds. No row: there is no schema.
+-- The leader counts as gone 3 s after its lease expired. A blocked leader renews its lease every second with a duration of zero, so it does
+-- not count as gone. A worker that still has jobs counts as lost 5 s after its lease expired. Usually the leader takes back the worker's
+-- jobs before that, because it looks for such jobs every few seconds. No row: there is no schema.
 -- Parameters: @most, @after_client, @after_endpoint, @looked, @failing
 {{walkEndpoints}}, throttled AS (
   (SELECT client_id, 1 AS n FROM jobs WHERE {{throttled}} ORDER BY client_id, job_id LIMIT 1)

@@ -28,8 +28,8 @@ const (
 	Flushers           = 2
 	slowFlushThreshold = 25 * time.Millisecond
 
-	// After its first lock timeout, a batch waits for each locked row only for 1/LockedRowFraction of the statement timeout. The flush then
-	// has time for about 80 more locked rows.
+	// After its first lock timeout, a batch waits at most 1/LockedRowFraction of the statement timeout for each locked row. So the flush has
+	// time for about 80 more locked rows.
 	LockedRowFraction = 100
 )
 
@@ -127,7 +127,7 @@ func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	return value, err
 }
 
-// trouble returns only errors that a span should show: not a stale claim or a refused request.
+// trouble returns nil for errors that a span should not show: a stale claim or a refused request.
 func trouble(err error) error {
 	if err == nil || errors.Is(err, job.ErrStale) || job.CodeOf(err).Spec().Status < http.StatusInternalServerError {
 		return nil
@@ -291,8 +291,8 @@ func (b *Batcher[T, R]) release(batch []*Waiter[T, R]) {
 	b.ready.Broadcast()
 }
 
-// DoAll is like Do for many items, which may go into several flushes. Each answer has its own error. In a shared transaction (see Share),
-// one statement writes all items. If it fails, DoAll returns its error.
+// DoAll is like Do for many items, which may go into several flushes. Each item has its own answer and error. In a shared transaction (see
+// Share), one statement writes all items. If this statement fails, DoAll itself returns the error.
 func (b *Batcher[T, R]) DoAll(ctx context.Context, items []T) ([]Answer[R], error) {
 	if tx := sharedTxOf(ctx); tx != nil {
 		ctx, cancel := b.db.Bound(ctx)

@@ -12,8 +12,8 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// completeAll answers each item of a batch exactly once. It uses the store's own timeout, because a caller with a short timeout must not
-// undo the others' writes.
+// completeAll answers each item of a batch exactly once. It ignores the timeouts of the callers, because a caller with a short timeout must
+// not undo the writes of other callers.
 func (b *Batcher[T, R]) completeAll(batch []*Waiter[T, R]) {
 	ctx, cancel := b.db.Bound(b.traced(batch))
 	defer cancel()

@@ -90,8 +90,8 @@ func translateState(code string, err error, unavailable func(job.Code, string) e
 	return unavailable(job.CodeDBError, "The database refused the operation.")
 }
 
-// isConnectionLoss reports whether the connection broke. The driver returns the socket's error. If nothing was sent, it returns an error
-// that pgconn.SafeToRetry accepts.
+// isConnectionLoss reports whether the connection broke. In this case, the driver returns an error of the socket. If nothing was sent, the
+// driver returns an error that pgconn.SafeToRetry accepts.
 func isConnectionLoss(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||

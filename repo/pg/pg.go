@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// Config configures a DB. Its members are described in the store's Config.
+// Config configures a DB. Its fields are described in repo.Config.
 type Config struct {
 	Timeout         time.Duration
 	ApplicationName string
@@ -26,7 +26,7 @@ type Config struct {
 // DB is a process' access to Postgres. It is safe for concurrent use.
 type DB struct {
 	Pool    *pgxpool.Pool
-	Timeout time.Duration // of one statement
+	Timeout time.Duration // limit for one statement
 	Clock   *clock.Clock  // nil except in a test bed
 
 	metrics  *metrics
@@ -98,8 +98,7 @@ func Every(ctx context.Context, interval time.Duration, do func()) {
 // MinConns is the smallest allowed size of the pool: enough for all flushers, and some reads.
 const MinConns = 20
 
-// Bound gives a call slightly more time than the statement timeout. Postgres then cancels the statement first, and the connection
-// survives.
+// Bound limits a call to slightly more than the statement timeout. Postgres then cancels the statement first, and the connection survives.
 func (d *DB) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, d.Timeout+d.Timeout/5)
 }

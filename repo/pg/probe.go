@@ -17,7 +17,7 @@ type probe struct {
 	own    OwnConn
 	closed bool
 	last   bool
-	at     time.Time // of the latest answer
+	at     time.Time // time of the latest check
 }
 
 // answers waits at most probeTimeout for Postgres. Concurrent callers share the result.

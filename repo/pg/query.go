@@ -122,8 +122,8 @@ func (d *DB) Change(ctx context.Context, operation, sql string, args ...any) (in
 	return int(n), nil
 }
 
-// InTx runs a function in the shared transaction (see Share) or in a new one. Before it commits a new transaction, it checks the API key
-// of the context, like Commit.
+// InTx runs a function in the shared transaction (see Share) or in a new one. It commits a new transaction with Commit, which checks the
+// API key of the context.
 func (d *DB) InTx(ctx context.Context, operation string, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := d.Bound(ctx)
 	defer cancel()

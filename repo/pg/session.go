@@ -55,8 +55,8 @@ var assumed = map[string]string{
 	"statement_timeout": "0", "idle_in_transaction_session_timeout": "0", "check_function_bodies": "on",
 }
 
-// SetOnConnect sets a session's settings with a statement after connecting, and then runs the given statements. Poolers refuse or lose most
-// settings in the startup message.
+// SetOnConnect makes each new session run a statement with the settings, and then the given statements. The settings are not in the startup
+// message, because poolers refuse or lose most of them there.
 func SetOnConnect(c *pgconn.Config, settings map[string]string, statements ...string) {
 	all := maps.Clone(assumed)
 	maps.Copy(all, settings)

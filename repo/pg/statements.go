@@ -117,8 +117,8 @@ func compose(name string) string {
 	return text
 }
 
-// numbers returns a Replacer of parameter names by $1, $2 and so on. Longer names come first, because one name may be the prefix of
-// another.
+// numbers returns a Replacer that replaces parameter names with $1, $2 and so on. Longer names come first, because one name may be the
+// prefix of another.
 func numbers(params []string) *strings.Replacer {
 	pairs := make([][]string, len(params))
 	for i, p := range params {

@@ -102,7 +102,7 @@ func Nullable[V comparable](v V) *V {
 	return &v
 }
 
-// Deref returns the zero value for NULL.
+// Deref returns the value at p, or the zero value if p is nil (NULL).
 func Deref[V any](p *V) V {
 	if p == nil {
 		return *new(V)

@@ -56,8 +56,8 @@ func (s *Store) ReadClockMove(ctx context.Context) (testbed.ClockState, error) {
 	return m.state(), err
 }
 
-// readClockMove assumes that no time passes between Postgres' reading of its clock and the arrival of the answer. So this process' clock
-// may be behind Postgres' clock, but never ahead. A time that is past on this clock is also past in Postgres.
+// readClockMove assumes that Postgres' answer arrives without delay. So Config.Clock may be behind Postgres' clock, but never ahead. A time
+// that is past by Config.Clock is also past in Postgres.
 func (s *Store) readClockMove(ctx context.Context) (clockMove, error) {
 	m, err := pg.QueryOne(ctx, s.db, nil, scanClockMove, statement("readClockMove"))
 	if err == nil {

@@ -1,6 +1,6 @@
 -- name: readClockMove
--- Reads the latest move of the clock, by primary key, with the time of Postgres' own clock. Locks nothing. There is always a row; without a
--- move its number is 0.
+-- Reads the latest move of the clock, by primary key, with the time of Postgres' own clock. Locks nothing. Always returns a row. If the
+-- clock was never moved, `number` is 0.
 SELECT coalesce(m.number, 0), coalesce(m.real_at, now.at), coalesce(m.service_at, now.at), coalesce(m.rate, 1),
   coalesce(m.frozen, false), now.at
 FROM (SELECT pg_catalog.clock_timestamp() AS at) AS now 

@@ -39,7 +39,7 @@ func (s *Store) OwnerOfSession(ctx context.Context, id job.ID) (owner job.ID, fo
 	return pg.QueryFirst(ctx, s.db, pgx.RowTo[job.ID], statement("ownerOfSession"), pg.UUID(id))
 }
 
-// OwnedFaults lists the rules of all clients, or of one. The rules are sorted by client, session and position.
+// OwnedFaults lists the rules of all clients, or of `client` if it is set. The rules are sorted by client, session and position.
 func (s *Store) OwnedFaults(ctx context.Context, client job.ID, limit int) ([]testbed.OwnedRule, error) {
 	return pg.Query(ctx, s.db, func(row pgx.CollectableRow) (r testbed.OwnedRule, err error) {
 		c, err := scanFault(afterOwner{row, []any{&r.ClientID, &r.Label}})

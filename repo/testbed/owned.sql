@@ -1,5 +1,5 @@
 -- name: ownedSessions
--- Lists sessions of all clients, or of one, the latest first, along testbed_sessions_latest. Locks nothing.
+-- Lists the sessions of all clients, or of @client if it is set, the latest first, along testbed_sessions_latest. Locks nothing.
 -- Parameters: @client, @after, @limit
 SELECT client_id, {{sessionColumns}} FROM testbed_sessions WHERE session_id < @after AND (@client::uuid IS NULL OR client_id = @client)
 ORDER BY session_id DESC LIMIT @limit
@@ -10,7 +10,7 @@ ORDER BY session_id DESC LIMIT @limit
 SELECT client_id FROM testbed_sessions WHERE session_id = @session
 
 -- name: ownedFaults
--- Lists the rules of all clients, or of one, using the primary key, with the labels of their sessions. Locks nothing.
+-- Lists the rules of all clients, or of @client if it is set, with the labels of their sessions. Uses the primary key. Locks nothing.
 -- Parameters: @client, @limit
 SELECT testbed_faults.client_id, coalesce(s.label, ''), {{faultColumns}} FROM testbed_faults
 LEFT JOIN testbed_sessions s ON s.client_id = testbed_faults.client_id AND s.session_id = testbed_faults.session_id

@@ -78,8 +78,9 @@ func (s *Store) Faults(ctx context.Context, scope testbed.Scope) ([]fault.Counte
 	return pg.Query(ctx, s.db, scanFault, statement("listFaults"), pg.UUID(scope.Client), pg.UUID(scope.Session))
 }
 
-// CountFaults adds 1 to the counter of each rule that matches the request. It returns these rules in order. Concurrent calls for one
-// client wait for each other in this process. Otherwise each would wait in Postgres for the same rows and occupy a connection.
+// CountFaults adds 1 to the counter of each rule that matches the request. It returns the counted rules in order. Concurrent calls for one
+// client wait for each other in this process. Otherwise they would wait in Postgres for the same rows, and each call would occupy a
+// connection.
 func (s *Store) CountFaults(ctx context.Context, scope testbed.Scope, operation, subject string) ([]fault.Counted, error) {
 	// The zero id means the session without a label. NULL would mean the session of the request.
 	session := pgtype.UUID{Bytes: scope.Session, Valid: true}

@@ -32,9 +32,10 @@ SELECT {{faultColumns}} FROM testbed_faults WHERE client_id = @client
   AND session_id = coalesce(@session::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY position
 
 -- name: countFaults
--- Adds 1 to `seen` of each rule that matches a request or delivery attempt, unless the rule can no longer apply. Returns these rules in
--- order. Concurrent requests get different values of `seen`. Locks the rules in the order of the primary key. If @session is null, uses
--- the session of the request, found by primary key. Leaves out rules that are bound to another subject. No row: no rule matches.
+-- Adds 1 to `seen` of each rule that matches a request or delivery attempt, unless the rule can no longer apply. Returns the counted rules
+-- in order. Concurrent requests get different values of `seen`. Locks the rules in the order of the primary key. If @session is null, uses
+-- the session of the request, found by primary key. Leaves out rules that applyFault has bound to a subject other than @subject. No row: no
+-- rule matches.
 -- Parameters: @client, @session, @request, @operation, @subject
 WITH about AS MATERIALIZED (
   SELECT client_id, session_id, position FROM testbed_faults
@@ -74,9 +75,9 @@ ON CONFLICT (client_id, label) WHERE ended_at IS NULL DO NOTHING
 RETURNING {{sessionColumns}}
 
 -- name: enterSession
--- Finds the client's open session with this label, by the index testbed_sessions_open. Records that @request belongs to it, unless
--- @request is null. Waits for an erasure of the session. Always returns a row: the session's id or null, and whether the session without a
--- label is open.
+-- Finds the client's open session with this label, by the index testbed_sessions_open. Records that @request belongs to this session,
+-- unless @request is null. Waits for an erasure of the session. Always returns a row: the session's id or null, and whether the session
+-- without a label is open.
 -- Parameters: @client, @label, @request
 WITH own AS MATERIALIZED (
   SELECT client_id, session_id FROM testbed_sessions WHERE client_id = @client AND label = @label AND ended_at IS NULL FOR KEY SHARE
@@ -110,9 +111,9 @@ WITH main AS MATERIALIZED (
 SELECT session_id FROM opened
 
 -- name: forgetSessions
--- Removes the oldest ended sessions of a client, with their records. Keeps all open sessions, and the latest ended ones up to @keep
--- sessions and @all_bytes of records. Also removes requests of sessions older than the oldest remaining session. Uses primary keys and
--- testbed_requests_session.
+-- Removes the oldest ended sessions of a client, with their records. Keeps all open sessions. Keeps the latest ended sessions until there
+-- are @keep sessions in all, or their records have @all_bytes. Also removes requests of sessions older than the oldest remaining session.
+-- Uses primary keys and testbed_requests_session.
 -- Parameters: @client, @keep, @most_bytes, @all_bytes
 WITH ranked AS MATERIALIZED (
   SELECT session_id, ended_at IS NOT NULL AND (row_number() OVER latest > @keep
@@ -129,7 +130,7 @@ RETURNING session_id
 
 -- name: endSession
 -- Ends an open session of a client, found by testbed_sessions_latest. "(ended_at IS NULL) IS TRUE" keeps the planner from using
--- testbed_sessions_open. No row: it does not exist, or it has ended.
+-- testbed_sessions_open. No row: the session does not exist or has ended.
 -- Parameters: @client, @session
 UPDATE testbed_sessions SET ended_at = greatest(clock_timestamp(), created_at)
 WHERE session_id = @session AND client_id = @client AND (ended_at IS NULL) IS TRUE RETURNING {{sessionColumns}}
@@ -147,7 +148,8 @@ DELETE FROM testbed_faults WHERE client_id = @client AND session_id <> ALL (ARRA
   WHERE client_id = @client AND ended_at IS NULL)) AND (@own OR session_id <> '00000000-0000-0000-0000-000000000000')
 
 -- name: listSessions
--- Lists the sessions of a client, the latest first, by primary key. With @label or @session, lists only these. Locks nothing.
+-- Lists the sessions of a client, the latest first, by primary key. @session selects one session, and @label selects the sessions with this
+-- label. Locks nothing.
 -- Parameters: @client, @session, @label, @limit
 SELECT {{sessionColumns}} FROM testbed_sessions WHERE client_id = @client AND (@session::uuid IS NULL OR session_id = @session)
   AND (@label::text IS NULL OR label = @label)
@@ -186,8 +188,8 @@ FROM testbed_exchanges WHERE client_id = @client AND session_id = ANY (@session:
   AND exchange::text LIKE '%"stream":{%'
 
 -- fragment: jobsOfSession
--- The jobs that a client created in a session. If @session is null, the jobs of the session without a label. Reads jobs_client from
--- @first, the smallest id that a job of the session can have. Finds the session of each job's request by primary key.
+-- The jobs that a client created in a session. A null @session means the session without a label. Reads jobs_client from @first, the
+-- smallest id that a job of the session can have. Finds the session of each job's request by primary key.
 FROM jobs WHERE client_id = @client AND job_id >= @first AND created_at >= @since
   AND (@until::timestamptz IS NULL OR created_at <= @until)
   AND (SELECT r.session_id FROM testbed_requests r WHERE r.client_id = @client AND r.request_id = jobs.request_id)
