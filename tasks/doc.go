@@ -1,6 +1,6 @@
 // Package tasks holds the adapters to Redis, a package for each concern:
 //
-//   - redisconn: the connection that all share, its health, logs and metrics
+//   - redisconn: the shared connection, its health, logs and metrics
 //   - queue: writes to the asynq queues and reads their state
 //   - consumer: takes tasks from the queues
 //   - notify: events, progress and cancel signals by pub/sub

@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// Config configures a consumer. Zero members have defaults.
+// Config configures a consumer. Fields with the zero value get defaults.
 type Config struct {
 	// Concurrency is how many tasks are handled at once. Default 1.
 	Concurrency int
@@ -44,8 +44,8 @@ func (c *Config) setDefaults() {
 }
 
 const (
-	// A consumer's Redis timeout is timeoutFactor times the timeout of other clients. After a fetch timed out, a task might be marked as
-	// active although no worker handles it.
+	// A consumer's Redis timeout is timeoutFactor times the timeout of other clients, so that fetches rarely time out. After a timeout, a task
+	// might be marked as active although no worker handles it.
 	timeoutFactor = 5
 	quietWait     = time.Second
 	// cutAfter is how long Stop waits after ShutdownTimeout before it closes the connections.
@@ -54,7 +54,7 @@ const (
 	longestWait = 365 * 24 * time.Hour
 )
 
-// Consumer takes the tasks of one queue out of Redis, for one process. It runs until Stop, with or without Redis.
+// Consumer takes the tasks of one queue out of Redis, for one process. While Redis is down, it retries until Stop.
 type Consumer struct {
 	redis    *redisconn.Redis
 	cfg      Config
@@ -110,7 +110,7 @@ func (c *Consumer) connect() {
 	}
 }
 
-// The caller of serve holds the lock.
+// The caller of serve must hold c.mu.
 func (c *Consumer) serve() error {
 	s := asynq.NewServerFromRedisClient(c.client, asynq.Config{
 		Concurrency:              c.cfg.Concurrency,
@@ -212,7 +212,7 @@ func (c *Consumer) Hold(on bool) {
 	}
 }
 
-// The caller of stopFetching holds the lock.
+// The caller of stopFetching must hold c.mu.
 func (c *Consumer) stopFetching() {
 	if c.server != nil {
 		c.quieting.Go(c.server.Stop)

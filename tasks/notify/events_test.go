@@ -20,7 +20,6 @@ type hearing struct {
 	resumed chan job.ID
 }
 
-// hear starts a receiver and waits until it receives for all these clients.
 func hear(t *testing.T, r *redisconn.Redis, clients ...job.ID) *hearing {
 	t.Helper()
 	h := &hearing{NewEvents(r), make(chan job.Notification, 100_000), make(chan job.ID, 100_000)}

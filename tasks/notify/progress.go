@@ -13,8 +13,7 @@ import (
 
 const (
 	progressWait = 100 * time.Millisecond
-	// progressRest is how long the progress of an ended attempt is kept. A reader that read the job before the end can still read its
-	// progress.
+	// progressRest is how long the progress of an ended attempt is kept. So a reader that still saw the attempt running can read its progress.
 	progressRest = 10 * time.Second
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// eventPrefix begins the name of a client's channel, which all databases of a Redis share.
+// The name of a client's channel is eventPrefix and the client's id. All databases of a Redis server share their channels.
 const eventPrefix = "forgerun:news:"
 
 func eventChannel(client job.ID) string { return eventPrefix + client.String() }
@@ -27,7 +27,7 @@ type Events struct{ *Subscriber }
 // NewEvents makes a receiver that receives nothing until Start.
 func NewEvents(r *redisconn.Redis) *Events { return &Events{newSubscriber(r, r.Client, r.Log)} }
 
-// Start starts receiving; see Subscriber.begin. It calls `received` with each notification of watched clients. The member Ended is not
+// Start starts receiving; see Subscriber.begin. It calls `received` with each notification of watched clients. The field Ended is not
 // transmitted. Start calls `resumed` for a client when its subscription begins, and again after each reconnection. Earlier notifications
 // may be lost.
 func (e *Events) Start(received func(job.Notification), resumed func(client job.ID)) {

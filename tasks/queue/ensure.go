@@ -126,7 +126,6 @@ func (l *look) ensureAll(ctx context.Context, hints []hint) (made int, err error
 	return made, nil
 }
 
-// finding is what judge found out about an existing task.
 type finding int
 
 const (

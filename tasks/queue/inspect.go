@@ -36,7 +36,7 @@ type Inspection struct {
 	Servers []ServerFacts
 
 	Paused []string          // queues paused by asynq's tools
-	Wrong  map[string]string // keys of a type that asynq does not expect, with that type
+	Wrong  map[string]string // types that asynq does not expect, by key
 }
 
 // ServerFacts describes one Redis server. In a cluster, each master has its own ServerFacts. "" means unknown.
@@ -129,7 +129,7 @@ func (s *ServerFacts) readInfo(info string) {
 	s.MaxMemory, s.Used = number("maxmemory"), number("used_memory")
 }
 
-// clockTries is how often Inspect reads the clock. It uses the fastest response, because that is the most accurate.
+// clockTries is how often Inspect reads the clock. The fastest response is used, because it is the most accurate.
 const clockTries = 3
 
 // readClock sets ClockOffset and RoundTrip. It returns no error if the server refuses TIME, for instance while it is loading.

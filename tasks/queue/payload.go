@@ -59,8 +59,8 @@ func TaskName(t job.Task) string {
 	return fmt.Sprintf("%s:%d", t.JobID, t.Attempt)
 }
 
-// jobPayload is the payload of a job's task. The first three members identify the task. Handlers also use RunAt and Kind. The other
-// members are only shown in the dashboard.
+// jobPayload is the payload of a job's task. The first three fields identify the task. Handlers also use RunAt and Kind. The other fields
+// are only shown in the dashboard.
 type jobPayload struct {
 	Job      job.ID     `json:"job"`
 	Attempt  int        `json:"attempt"`

@@ -33,7 +33,7 @@ const (
 	defaultTaskFor = time.Hour
 )
 
-// Config configures a queue. Zero members have defaults.
+// Config configures a queue. Fields with the zero value get defaults.
 type Config struct {
 	// MaxTaskTime is the time after which asynq runs a job's task again, because its handler counts as lost. It must be longer than any job.
 	// Default 1 h. MaxTaskTime is rounded up to whole seconds.
@@ -45,7 +45,7 @@ type Config struct {
 // Queue puts tasks into Redis and publishes notifications.
 //
 // Enqueue, EnqueueDelivery, Remove, RemoveDeliveries, SignalCancel and Publish are best effort and do not block. Progress waits briefly.
-// Ensure, EnsureDeliveries and AppendOutcomes wait for Redis, for a few round trips of redisconn.Options.Timeout each.
+// Ensure, EnsureDeliveries and AppendOutcomes wait for a few round trips to Redis. redisconn.Options.Timeout limits each round trip.
 type Queue struct {
 	*notify.Publisher
 	redis    *redisconn.Redis

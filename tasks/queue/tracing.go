@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// TraceHeader is the optional header of a task with its parent span, as in W3C Trace Context.
+// TraceHeader is an optional header of a task. It contains the task's parent span in the format of W3C Trace Context.
 const TraceHeader = "traceparent"
 
 // MaxTraceparent limits the header's length, because other programs can write any value to Redis. It is twice the length in the current

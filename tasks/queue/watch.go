@@ -22,7 +22,7 @@ const longQueue = 1000
 
 // Condition describes problems of Redis that an operator must fix, and whether many tasks wait.
 type Condition struct {
-	Paused []string // by asynq's tools
+	Paused []string // queues paused by asynq's tools
 	Evicts string   // the maxmemory-policy if it lets Redis evict keys, otherwise ""
 	Long   bool
 }

@@ -83,7 +83,7 @@ type bucket struct {
 
 func newBucket(r rates, now time.Time) *bucket {
 	b := &bucket{rates: r, began: now, day: dayOf(now)}
-	// This is an estimate until Redis reports the end of its day.
+	// dayEnds is an estimate until Redis reports the end of its day.
 	b.dayEnds = now.Add(time.Unix((b.day+1)*int64(day/time.Second), 0).Sub(now))
 	return b
 }
@@ -133,7 +133,7 @@ func (b *bucket) use(n int) {
 // part returns a process's share of a limit. It is at least 1, so many processes can together exceed a small limit.
 func part(limit, processes int) int { return max(1, limit/max(1, processes)) }
 
-// take takes n tokens if the request may pass. While Redis is down, `sharers` is the number of processes, otherwise 0.
+// take takes n tokens if the request may pass. `sharers` is the number of processes while Redis is down, and 0 while Redis responds.
 func (b *bucket) take(now time.Time, n, sharers int) verdict {
 	b.advance(now)
 	missing := n - b.held
@@ -160,7 +160,7 @@ func (b *bucket) take(now time.Time, n, sharers int) verdict {
 	return passed
 }
 
-// leftToday returns this process's share of the rest of the day's quota. The rest is from Redis' latest response.
+// leftToday returns this process's share of the quota that was left for the day in Redis' latest response.
 func (b *bucket) leftToday(sharers int) int {
 	if left := b.rates.perDay - b.used; left > 0 {
 		return part(left, sharers)
@@ -252,7 +252,7 @@ func (b *bucket) receive(now, sent time.Time, a answer) {
 	b.believedTo = now.Add(min(a.free, trust))
 	b.day, b.dayEnds, b.used, b.usedAt = a.day, now.Add(a.dayLeft), a.used, now
 	if a.taken > 0 {
-		// The lifetime of tokens begins at `sent`, so it ends before Redis stops counting them.
+		// The lifetime of tokens begins when the request was sent. So the tokens expire before Redis stops counting them.
 		b.chunks = append(b.chunks, chunk{a.taken, a.slot, a.day, sent.Add(keepHeld)})
 		b.held += a.taken
 		b.advance(now)
@@ -265,9 +265,9 @@ func (b *bucket) idle(now time.Time) bool {
 	return nothing && (b.rates.perDay == 0 || now.Sub(b.usedAt) > time.Minute)
 }
 
-// allowance describes the limit that refused the request. If the request passed, it describes the limit with fewer tokens left. `needs` is
-// how many tokens a refused request needs. If `needs` is more than 1, RetryAfter is the time until all tokens are free. Redis reports no
-// time for fewer tokens.
+// allowance describes the limit that refused the request. If the request passed, allowance describes the limit with fewer tokens left.
+// `needs` is how many tokens a refused request needs. If `needs` is more than 1, RetryAfter is the time until all tokens are free. Redis
+// reports only this time, and the time of the next free token.
 func (b *bucket) allowance(now time.Time, needs int, v verdict, sharers int) job.Allowance {
 	limit := part(b.rates.perMinute, sharers)
 	have := max(0, limit-b.own.total)

@@ -55,7 +55,7 @@ func TestABusyBucketAsksInTimeForASlowRedis(t *testing.T) {
 	}
 }
 
-// A token may be used only for keepHeld after the request for it. Otherwise Redis would count it for less than a minute.
+// A token expires keepHeld after the process asked Redis for it. So Redis counts each used token for at least a minute after its use.
 func TestBucketDoesNotUseLateTokens(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(600, 0), noon)

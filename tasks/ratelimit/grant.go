@@ -21,7 +21,7 @@ var limiterScript = redis.NewScript(limiterSource)
 var errSlow = errors.New("no answer in time")
 
 // ask sends a request to Redis, or joins a pending request. The returned channel is closed when the request has ended. The channel is nil
-// if the circuit is open or the limiter is stopping. The caller holds c.mu.
+// if the circuit is open or the limiter is stopping. The caller must hold c.mu.
 func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 	if c.asking != nil {
 		return c.asking
@@ -49,7 +49,7 @@ func (l *Limiter) askForTokens(c *client) <-chan struct{} {
 	return l.ask(c, max(0, c.waiting, c.bucket.chunk(l.now())-c.bucket.ready(l.now())))
 }
 
-// reportAndTake sends `r` to Redis and takes up to `wanted` tokens, in the background. The caller holds c.mu.
+// reportAndTake sends `r` to Redis and takes up to `wanted` tokens, in the background. The caller must hold c.mu.
 func (l *Limiter) reportAndTake(c *client, wanted int, r report) {
 	answered := make(chan struct{})
 	c.asking = answered

@@ -94,9 +94,9 @@ func New(r *redisconn.Redis, cfg Config) *Limiter {
 // Redis for at most Config.Wait, or until ctx ends.
 func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance { return l.allow(ctx, id, 1, 1) }
 
-// AllowItems counts the items of a request that Allow has accepted. Each item takes a token. The first token is the one that Allow has
-// taken. A request never needs more tokens than the limit, so that every request can pass at some time. If the items are refused, none of
-// them counts.
+// AllowItems counts the items of a request that Allow has accepted. Each item takes a token; for the first item, Allow has already taken
+// the token. A request with more items than the limit takes only as many tokens as the limit, so that it can pass at some time. If the
+// items are refused, none of them counts.
 func (l *Limiter) AllowItems(ctx context.Context, id job.ID, items int) job.Allowance {
 	parts := 1
 	if l.circuit.IsOpen() {
@@ -117,7 +117,7 @@ func (l *Limiter) AllowUnits(ctx context.Context, id job.ID, units int) job.Allo
 	return l.AllowItems(ctx, id, units+1)
 }
 
-// allow takes n tokens. A refused client must repeat the whole request, which needs `needs` tokens.
+// allow takes n tokens. If allow refuses, the client must repeat the whole request. The repetition takes `needs` tokens.
 func (l *Limiter) allow(ctx context.Context, id job.ID, n, needs int) job.Allowance {
 	if l.cfg.PerMinute <= 0 && l.cfg.PerDay <= 0 {
 		return job.Allowance{OK: true}

@@ -179,7 +179,7 @@ func TestUnusedTokensComeBackWithinASecond(t *testing.T) {
 	client := redistest.Task().JobID
 	cfg := Config{PerMinute: 6000, PerDay: 10_000}
 	a, b := w.process(cfg, 0), w.process(cfg, 0)
-	require.True(t, a.Allow(t.Context(), client).OK) // process a now has 99 tokens left
+	require.True(t, a.Allow(t.Context(), client).OK) // process `a` now has 99 tokens left
 	require.Equal(t, 5900, hammer(t, client, b))
 	w.advance(keepHeld + sweepEvery)
 	w.sweep()

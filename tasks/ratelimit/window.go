@@ -55,7 +55,7 @@ func (w *window) pace(now time.Duration) (most int) {
 	return most
 }
 
-// freeIn returns how long it takes until fewer than `limit` requests count.
+// freeIn returns how long it takes until the window has fewer than `limit` requests.
 func (w *window) freeIn(now time.Duration, limit int) time.Duration {
 	left := w.total
 	for _, c := range w.counts {
