@@ -18,7 +18,7 @@ func duplicates(r *record, f *finding) {
 			add(contentOf(x))
 		}
 	})
-	arrived := map[content]int{} // number of accepted POSTs that got a response, by content; after two, the client may want two equal jobs
+	arrived := map[content]int{} // number of accepted POSTs that got a response, by content
 	lookups := group{}           // reads without a job id, with which the client may look for its job
 	r.each(func(x *exchange) {
 		switch {
@@ -37,7 +37,7 @@ func duplicates(r *record, f *finding) {
 		if submits(x) {
 			tries = submissions.resubmissions(scope{}, x)
 		}
-		if x.Body != "" && arrived[contentOf(x)] < 2 {
+		if x.Body != "" && arrived[contentOf(x)] < 2 { // after responses to two equal POSTs, the client may want two equal jobs
 			tries = append(tries, posts[contentOf(x)])
 		}
 		again := next(tries, x)

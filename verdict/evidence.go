@@ -15,7 +15,7 @@ import (
 type finding struct {
 	times, failures int
 	passed, broken  []Evidence
-	ways            []string // for each entry of `broken`, what its mistakes have in common (see the function shape)
+	ways            []string // for each entry of `broken`: what was expected, and the shapes of its requests (see the function shape)
 	broke           []int
 	doubtful        string  // why the rule could not be judged; usually empty
 	cites           *demand // requirement to cite in place of the rule's own; may be nil
@@ -23,7 +23,7 @@ type finding struct {
 
 func (f *finding) doubt(what string) { f.doubtful = what }
 
-// pass notes that x kept the rule. `before` is an earlier request that made the rule apply to x. Both x and `before` may be nil.
+// pass notes that x followed the rule. `before` is an earlier request that made the rule apply to x. Both x and `before` may be nil.
 func (f *finding) pass(before, x *exchange, found string) {
 	f.times++
 	if len(f.passed) == 0 {

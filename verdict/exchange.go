@@ -9,10 +9,10 @@ import (
 // Limits of recorded exchanges.
 const (
 	MaxSessions  = 1_000        // sessions per client, including open ones; the oldest are removed first
-	MaxAllBytes  = 5 * MaxBytes // of all sessions of a client
+	MaxAllBytes  = 5 * MaxBytes // limit for all sessions of a client together
 	MaxExchanges = 200_000      // maximum number of judged exchanges per session
-	MaxBytes     = 128 << 20    // of a session
-	MaxLabelled  = 4 << 20      // of a session with a label
+	MaxBytes     = 128 << 20    // limit for a session
+	MaxLabelled  = 4 << 20      // limit for a session with a label
 	MaxShown     = 1_000        // recorded jobs per response, and event ids per stream
 )
 
@@ -107,7 +107,7 @@ type Part struct {
 	Events int      `json:"events"`
 	Cut    bool     `json:"cut,omitempty"`   // a fault ended or silenced the stream
 	IDs    []string `json:"ids,omitempty"`   // ids of the last MaxShown events; an empty id clears the client's last event ID
-	Late   int      `json:"late,omitempty"`  // number of ids at the end of IDs that possibly did not reach the client before the fault
+	Late   int      `json:"late,omitempty"`  // how many of the last IDs may not have reached the client because of a fault
 	Half   string   `json:"half,omitempty"`  // id of an event that was cut in half
 	Retry  int      `json:"retry,omitempty"` // reconnection time from the service, in ms
 }

@@ -30,8 +30,8 @@ type API struct {
 	Reset   []string `yaml:"reset,omitempty"`
 	Job     Job      `yaml:"job,omitempty"`
 
-	Key         []string         `yaml:"key,omitempty"`         // places of the idempotency key in a request, written as in Job
-	Correlation []string         `yaml:"correlation,omitempty"` // places of the correlation id, which is the same in all tries
+	Key         []string         `yaml:"key,omitempty"`         // where requests have the idempotency key; syntax as in Job
+	Correlation []string         `yaml:"correlation,omitempty"` // where requests have the correlation id, which is the same in all tries
 	Repeatable  []string         `yaml:"repeatable,omitempty"`  // operations that are safe to repeat without a key
 	Errors      map[int]Document `yaml:"errors,omitempty"`      // error responses that faults send, by status; key 0: all other statuses
 	Rules       []string         `yaml:"rules,omitempty"`
