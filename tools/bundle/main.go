@@ -181,8 +181,8 @@ type taker struct {
 	taken            map[*yaml.Node]bool
 }
 
-// take adds the components to which a part refers. Components that a component refers to come before it, because type generators keep the
-// order of the document.
+// take adds the components to which a part refers. A component comes after the components to which it refers, because type generators keep
+// the order of the document.
 func (t taker) take(part *yaml.Node) {
 	for _, n := range part.Content {
 		if at := strings.Split(n.Value, "/"); len(at) == 4 && at[1] == "components" {
