@@ -135,7 +135,7 @@ func TestSubmissionsDoNotLookAtErasures(t *testing.T) {
 	must2(f.store.InsertBatch(ctx, f.batch(2)))(t)
 }
 
-// An erasure waits for statements that began before the key ended, because they may still write.
+// An erasure ends the client's keys. Then it waits for statements that began earlier, because they may still write.
 func TestErasureWaitsForEarlierStatements(t *testing.T) {
 	f := setup(t)
 	f.keys("k")

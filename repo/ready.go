@@ -83,8 +83,8 @@ func (s *Store) Ready(ctx context.Context) error {
 // readyWrites run in one transaction, and leave nothing behind.
 var readyWrites = []string{
 	`SET LOCAL work_mem = '64kB'`,
-	// This writes 1 MB to a temporary file, because work_mem is smaller. Postgres can need that much disk space at once to extend a table.
-	// An inserted row could fit into free space of its table, so it would not test the disk.
+	// This writes 1 MB to a temporary file, because work_mem is smaller. Postgres can need this much free disk space to extend a table. An
+	// inserted row could fit into free space of its table, so it would not test the disk.
 	`WITH spilled AS MATERIALIZED (SELECT repeat('x', 8000) AS x FROM generate_series(1, 130)) SELECT count(x) FROM spilled`,
 	`SELECT FROM jobs WHERE false FOR NO KEY UPDATE`, // refused on a read-only server
 	// This writes only a WAL record. The commit waits for the flush to disk and for synchronous replicas.

@@ -3,8 +3,8 @@
 worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL AND run_at >= {{throttledUntil}}
 
 -- name: releaseJobs
--- Moves ASSIGNED jobs back to QUEUED, if the claims with @fences are still current. Locks the job rows in job_id order, found by primary
--- key. No row: the claim is not current. Trigger: events_delivered writes the deliveries.
+-- Moves ASSIGNED jobs back to QUEUED, if their claims are still current. Locks the job rows, found by primary key, in the order of job_id.
+-- No row: the claim is not current. Trigger: events_delivered writes the deliveries.
 -- Parameters: @ids, @attempts, @fences, @waits
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @attempts::int[], @fences::bigint[], @waits::interval[]) AS i(id, attempt, fence, wait)
@@ -59,7 +59,8 @@ WITH ready AS MATERIALIZED (
 SELECT CASE WHEN seen.seq = stamped.event_seq THEN EXISTS (SELECT FROM fresh) END FROM stamped, seen
 
 -- fragment: taskColumns
--- The columns of a task, named like the fields of job.Task. The reason is the previous attempt's failure reason, "" for a first attempt.
+-- The columns of a task, named like the fields of job.Task. `reason` is the failure reason of the previous attempt, or "" for the first
+-- attempt.
 jobs.job_id, jobs.attempt, jobs.dispatch, jobs.run_at, coalesce(jobs.traceparent, '') AS traceparent, jobs.client_id,
   jobs.work_kind, CASE WHEN jobs.attempt > 1 THEN coalesce((SELECT failure_reason FROM reports
     WHERE reports.job_id = jobs.job_id AND reports.attempt = jobs.attempt - 1), '') ELSE '' END AS reason

@@ -41,10 +41,10 @@ type Store struct {
 	onceKeys   pg.KeyedMutex[onceKey] // idempotency keys of unfinished requests
 }
 
-// MaxBatchInserts is how many batches are inserted at once. Each insert is slow and holds a connection until it ends.
+// MaxBatchInserts limits the batches that are inserted at the same time. Each insert is slow and holds a connection until it ends.
 const MaxBatchInserts = 3
 
-// New makes a Store. At most maxHeld jobs of one client are ASSIGNED or RUNNING at once; 0 means no limit.
+// New makes a Store. `maxHeld` limits the ASSIGNED and RUNNING jobs of one client; 0 means no limit.
 func New(db *pg.DB, c *clients.Store, maxHeld int, metrics telemetry.Factory) *Store {
 	s := &Store{
 		db: db, clients: c, maxHeld: maxHeld,

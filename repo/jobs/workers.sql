@@ -15,8 +15,8 @@ WITH dead AS MATERIALIZED (
 UPDATE workers SET state = 'DEAD' WHERE worker_id IN (SELECT worker_id FROM dead)
 
 -- name: orphanedJobs
--- Finds jobs that a dead or stopped worker holds, by the index jobs_held. Locks nothing. Without the subquery, the planner might walk all
--- jobs by job_id to satisfy ORDER BY and LIMIT.
+-- Finds jobs of dead or stopped workers, by the index jobs_held. Locks nothing. Without the subquery, the planner might walk all jobs by
+-- job_id to satisfy ORDER BY and LIMIT.
 -- Parameters: @limit
 WITH held AS MATERIALIZED (
   SELECT {{heldColumns}} FROM jobs WHERE worker_id = ANY (ARRAY(SELECT worker_id FROM workers WHERE state <> 'ALIVE'))
@@ -36,7 +36,7 @@ INSERT INTO workers (worker_id, name, concurrency, state, expires_at)
 VALUES (@worker, @name, @concurrency, 'ALIVE', pg_catalog.clock_timestamp() + @lease::interval)
 
 -- name: renewWorker
--- Extends the lease of a living worker, found by primary key. No row: its lease has ended.
+-- Extends the lease of a living worker, found by primary key. No row: the lease has already ended.
 -- Parameters: @worker, @lease
 UPDATE workers SET heartbeat_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() + @lease::interval
 WHERE worker_id = @worker AND state = 'ALIVE' AND expires_at > pg_catalog.clock_timestamp()

@@ -10,8 +10,8 @@ SELECT waiting.n + held.n, greatest(waiting.n - created.n, 0), reported_active, 
   (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NOT NULL LIMIT @limit) h) held
 
 -- name: countLoadByClient
--- Counts waiting jobs by the index jobs_waiting, and jobs that a worker holds by the index jobs_held. Locks nothing. Waiting jobs without
--- queued_at are CREATED.
+-- Counts waiting jobs in the index jobs_waiting, and held jobs in the index jobs_held. Locks nothing. Waiting jobs without queued_at are
+-- CREATED.
 -- Parameters: @limit, @few
 SELECT client_id, count(*)::int, count(queued_at)::int FROM (
   (SELECT client_id, queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @limit)
@@ -20,8 +20,8 @@ SELECT client_id, count(*)::int, count(queued_at)::int FROM (
 ) unfinished GROUP BY client_id HAVING count(*) > @few
 
 -- name: readBacklog
--- Counts jobs by the indexes jobs_scheduled, jobs_waiting and jobs_held. Counts deliveries by deliveries_waiting and deliveries_claimed.
--- Counts webhooks by webhooks_client. Locks nothing. For jobs and deliveries, the conditions are exactly the predicates of the indexes, so
+-- Counts jobs in the indexes jobs_scheduled, jobs_waiting and jobs_held. Counts deliveries in deliveries_waiting and deliveries_claimed.
+-- Counts webhooks in webhooks_client. Locks nothing. For jobs and deliveries, the conditions are exactly the predicates of the indexes, so
 -- the scans are index-only. The caller subtracts `created` from `waiting` to get the QUEUED jobs.
 -- Parameters: @after_client, @after_endpoint, @looked, @limit
 {{walkEndpoints}}

@@ -1,5 +1,5 @@
 -- name: cleanHistory
--- Removes buckets of ten seconds after two hours, and buckets of a minute after @keep. Needs no index, because there are few rows.
+-- Removes ten-second buckets after two hours, and one-minute buckets after @keep. Needs no index, because there are few rows.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT width, at FROM history WHERE at <= now() - CASE width WHEN 10 THEN interval '2 h' ELSE @keep::interval END

@@ -7,6 +7,6 @@ WHERE leader_id = @holder OR leader_expires_at <= pg_catalog.clock_timestamp() -
   OR leader_expires_at > pg_catalog.clock_timestamp() + @lease::interval + @excess::interval
 
 -- name: resign
--- Ends the lease of the leader, unless another process leads.
+-- Ends the leader's lease, if @holder is the leader.
 -- Parameters: @holder
 UPDATE maintenance_state SET leader_id = NULL, leader_expires_at = '-infinity' WHERE leader_id = @holder

@@ -27,7 +27,7 @@ func (a Admin) Ends(ctx context.Context, last time.Duration) (admin.Ends, error)
 }
 
 const (
-	historyWidth = 10 * time.Second // width of the buckets that are counted from jobs; one-minute buckets are merged from these
+	historyWidth = 10 * time.Second // width of the buckets that WriteHistory counts; RollUpHistory merges them into one-minute buckets
 
 	// A missing bucket is written later only if it is at most historyBack old.
 	historyBack = 15 * time.Minute
@@ -42,8 +42,8 @@ func (s *Store) MissingHistory(ctx context.Context) ([]time.Time, error) {
 	return pg.QueryAs(ctx, s.db, "history", pgx.RowTo[time.Time], statement("missingHistory"), historyBack)
 }
 
-// WriteHistory counts the new and the ended jobs of the bucket that begins at `at`, and stores the counts. Any process may call it again
-// for the same bucket.
+// WriteHistory counts the new and the ended jobs of the bucket that begins at `at`, and stores the counts. A bucket may be written again,
+// also by another process.
 //
 // A new job counts in the bucket of the time in its id. The api process set this time. If the clock of that process is more than about 30 s
 // behind, this bucket is already written, and is not written again. The job is then missing in the history.

@@ -50,8 +50,8 @@ submitted = excluded.submitted, succeeded = excluded.succeeded, failed = exclude
     excluded.wait_ms_p50, excluded.wait_ms_p99, excluded.run_ms_p50, excluded.run_ms_p99)
 
 -- fragment: mergedHistory
--- Merges several buckets into one. Averages the medians, weighted by ended jobs. Takes the highest 99th percentile, which is an upper
--- bound of the true 99th percentile.
+-- Merges several buckets into one. Averages the medians, weighted by the number of succeeded and failed jobs. Takes the highest 99th
+-- percentile, which is an upper bound of the true 99th percentile.
 sum(submitted)::int AS submitted, sum(succeeded)::int AS succeeded, sum(failed)::int AS failed, sum(canceled)::int AS canceled,
   sum(retried)::int AS retried,
   (sum(wait_ms_p50 * (succeeded + failed))

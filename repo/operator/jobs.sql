@@ -15,10 +15,11 @@ jobs.job_id, jobs.client_id, jobs.type, jobs.work_kind, jobs.state, jobs.outcome
 
 -- fragment: adminJobs
 -- Lists jobs of all clients. Each variant reads one index in index order; only the variant for jobs_held sorts. The column `wanted` says
--- whether the row matches the filters. Row number maxLooked is returned even if it does not match, because the next statement continues
--- after it. Locks nothing.
+-- whether the row matches the filters. Always returns row number maxLooked, because the next statement continues after this row. Locks
+-- nothing.
 --
--- For a client, batch or schedule, the range compares rows such as (client_id, job_id). Postgres then reads only that part of the index.
+-- For a client, batch or schedule, the range compares rows such as (client_id, job_id). So Postgres reads only the index entries of this
+-- client, batch or schedule.
 -- Parameters: @client, @batch, @schedule, @state, @type, @work_kind, @correlation_id, @failure_code, @created_after, @created_before,
 -- @at, @id, @from_id, @limit
 WITH looked AS (

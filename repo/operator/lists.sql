@@ -5,8 +5,8 @@ deliveries.delivery_id, deliveries.client_id, deliveries.webhook_id, deliveries.
   CASE WHEN last_error IS NOT NULL THEN json_build_object('code', last_error, 'detail', last_reason) END AS last_error
 
 -- name: adminWorkers
--- Lists workers by primary key, the newest first, with the jobs that each holds, found by the index jobs_held. A worker is silent if its
--- lease is valid, but its last heartbeat was at least half a lease ago. Locks nothing.
+-- Lists workers by primary key, the newest first. Finds the jobs of each worker by the index jobs_held. A worker is silent if its lease is
+-- valid, but its last heartbeat was at least half a lease ago. Locks nothing.
 -- Parameters: @state, @after, @limit, @jobs
 SELECT to_json(r) FROM (
   SELECT worker_id, name, state, EXISTS (SELECT FROM pauses WHERE scope = 'WORKER' AND target = worker_id::text) AS drained,
@@ -61,7 +61,7 @@ SELECT to_json(r) FROM (
 
 -- name: adminClients
 -- Lists clients by primary key, the newest first, with their usage. With @client, lists only that client. Counts waiting jobs in the index
--- jobs_waiting, and jobs held by a worker in jobs_held. If at least @looked jobs wait, open_jobs is null: not all jobs were read. Counts
+-- jobs_waiting, and held jobs in the index jobs_held. If at least @looked jobs wait, open_jobs is null: not all jobs were read. Counts
 -- webhooks by the index webhooks_client. Locks nothing.
 -- Parameters: @client, @named, @after, @looked, @limit
 WITH waiting AS MATERIALIZED (
@@ -154,8 +154,8 @@ SELECT nth = {{maxLooked}}, wanted, (SELECT to_json(r) FROM (SELECT batches.batc
 FROM judged AS batches WHERE wanted OR nth = {{maxLooked}} ORDER BY batch_id DESC LIMIT @limit
 
 -- name: adminBatch
--- Reads a batch of any client, found by primary key, and counts its jobs by the index jobs_batch. Locks nothing. No row: the batch does
--- not exist.
+-- Reads a batch of any client, found by primary key, and counts its jobs in the index jobs_batch. Locks nothing. No row: the batch does not
+-- exist.
 -- Parameters: @batch
 SELECT to_json(r) FROM (
   SELECT batch_id, client_id, created_at, completed_at, status, jsonb_array_length(items) AS total, correlation_id,
@@ -199,8 +199,8 @@ SELECT coalesce(json_agg(r), '[]') FROM (
 ) r
 
 -- name: adminSystem
--- Reads the state of the whole service: the row of maintenance_state, the workers, and the waiting work. Counts waiting work up to @most
--- of each kind, by the indexes jobs_waiting, jobs_scheduled, jobs_held, deliveries_waiting and deliveries_claimed. Locks nothing.
+-- Reads the state of the whole service: the row of maintenance_state, the workers, and the waiting work. Counts waiting work, up to @most
+-- of each kind, in the indexes jobs_waiting, jobs_scheduled, jobs_held, deliveries_waiting and deliveries_claimed. Locks nothing.
 -- Parameters: @most, @after_client, @after_endpoint, @looked
 {{walkEndpoints}}
 SELECT to_json(r) FROM (
@@ -231,7 +231,7 @@ SELECT to_json(r) FROM (
 -- Reads the current state of the service. Counts waiting jobs in the index jobs_waiting and CREATED jobs in jobs_scheduled, up to @most
 -- each. Counts assigned and running jobs in jobs_held. Counts deliveries in the same way as adminSystem. Finds throttled clients in
 -- jobs_throttled, one client per step of the recursion. Reads @looked endpoints of deliveries_waiting, and webhooks by webhooks_client.
--- Locks nothing. With 1,000,000 jobs, 300,000 of them waiting, it takes 40 ms, or 20 ms after a vacuum.
+-- Locks nothing. With 1,000,000 jobs, 300,000 of them waiting, the statement takes 40 ms, or 20 ms after a vacuum.
 --
 -- The leader counts as gone 3 s after its lease expired. A blocked leader renews its lease every second with a duration of zero, so it does
 -- not count as gone. A worker that still has jobs counts as lost 5 s after its lease expired. Usually the leader takes back the worker's

@@ -20,7 +20,7 @@ var files embed.FS
 
 var statement = pg.Statements(files, map[string]string{"maxCounted": strconv.Itoa(maxCounted)})
 
-// Store stores the history. Its method Admin returns the methods for operators.
+// Store writes the history. Its method Admin returns an Admin, which reads for operators.
 type Store struct{ db *pg.DB }
 
 // New makes a Store.
@@ -29,7 +29,7 @@ func New(db *pg.DB) *Store { return &Store{db} }
 // Admin reads data of all clients for operators. Its statements return JSON in the form of the operator API.
 type Admin struct{ store *Store }
 
-// Admin returns the methods that read for operators.
+// Admin returns an Admin that reads from the store's database.
 func (s *Store) Admin() Admin { return Admin{s} }
 
 // pageThrough runs a statement repeatedly until the page is full, the list ends, or searchFor has passed.

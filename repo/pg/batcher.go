@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// MaxFlushItems and the other constants limit the work that is done at once.
+// MaxFlushItems and the other constants limit the flushes and the queue of a Batcher.
 const (
 	MaxFlushItems = 128     // items of one flush
 	maxFlushBytes = 4 << 20 // bytes of one flush
@@ -112,7 +112,7 @@ func (b *Batcher[T, R]) start() {
 	}
 }
 
-// Do queues one item and waits for its answer. In a shared transaction (see Share), it writes the item at once, without the queue.
+// Do queues one item and waits for its answer. In a shared transaction (see Share), Do writes the item immediately, without the queue.
 func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	if sharedTxOf(ctx) != nil {
 		answers, err := b.DoAll(ctx, []T{item})
@@ -231,7 +231,7 @@ func (b *Batcher[T, R]) take() (batch []*Waiter[T, R], end func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
-		// A batch that is not full waits for the running flush, so that more items share its commit.
+		// A batch that is not full waits for the running flush. Meanwhile more items can join the batch.
 		if b.quick == 0 || len(b.queue) >= MaxFlushItems {
 			b.beReady()
 			if batch = b.gather(); len(batch) > 0 {

@@ -10,8 +10,8 @@ import (
 )
 
 // A client's change is refused if its API key was revoked or expired before the commit. The check at the start of the request is not
-// enough, because the request's body can take long to arrive. Statements that submit, cancel or retry one job check the key themselves. All
-// other changes check the key in the last statement of their transaction.
+// enough, because the request's body can take long to arrive. The SQL statements that submit, cancel or retry one job check the key
+// themselves. All other changes check the key in the last statement of their transaction.
 
 var errKeyRevoked = job.Errorf(job.CodeKeyDisabled, "The API key was revoked while the request was under way.")
 

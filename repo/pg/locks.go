@@ -11,7 +11,7 @@ type Walk[P any] struct {
 	At P
 }
 
-// Semaphore has room for a number of callers at once.
+// Semaphore limits the number of callers between Acquire and release.
 type Semaphore chan struct{}
 
 // Acquire waits for room. It returns an error if ctx ends first.

@@ -11,10 +11,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// LastID sorts behind all other ids.
+// LastID sorts after all other ids.
 var LastID = job.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// AfterOf returns id, or LastID if id is zero. Lists from new to old continue with smaller ids.
+// AfterOf returns id, or LastID if id is zero. A list from new to old continues with the ids below the result.
 func AfterOf(id job.ID) job.ID {
 	if id.IsZero() {
 		return LastID

@@ -81,7 +81,7 @@ func (d *DB) Queued(batcher string) (n int) {
 	return n
 }
 
-// Every calls `do` at once and then at each interval until ctx ends.
+// Every calls `do` immediately, and then at each interval until ctx ends.
 func Every(ctx context.Context, interval time.Duration, do func()) {
 	ticks := time.NewTicker(interval)
 	defer ticks.Stop()

@@ -1,11 +1,11 @@
 // Package repotest provides a separate Postgres database for each test: a clone of a template with the newest schema.
 //
-// "make test" starts one server for all packages, see Shared. Without it, each test binary starts its own on demand and removes it at the
-// end. A package that uses repotest calls Main in its TestMain:
+// "make test" starts one server for all packages, see Shared. Without "make test", each test binary starts its own server on demand and
+// removes it at the end. A package that uses repotest calls Main in its TestMain:
 //
 //	func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 //
-// These servers do not flush writes to disk. A test that crashes its server, or measures it, starts its own, see Server.
+// These servers do not flush writes to disk. A test that crashes or measures its server starts another one, see Server.
 package repotest
 
 import (

@@ -34,7 +34,7 @@ func (s *Store) OwnedSessions(ctx context.Context, client, after job.ID, limit i
 	}, statement("ownedSessions"), pg.UUID(client), [16]byte(pg.AfterOf(after)), limit+1)
 }
 
-// OwnerOfSession returns the owner of a session, false if there is no such session.
+// OwnerOfSession returns the owner of a session. `found` is false if there is no such session.
 func (s *Store) OwnerOfSession(ctx context.Context, id job.ID) (owner job.ID, found bool, err error) {
 	return pg.QueryFirst(ctx, s.db, pgx.RowTo[job.ID], statement("ownerOfSession"), pg.UUID(id))
 }

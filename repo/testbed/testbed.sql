@@ -158,7 +158,7 @@ ORDER BY session_id DESC LIMIT @limit
 -- name: recordExchange
 -- Records a request in an open session of a client, found by testbed_sessions_latest. If @session is null, uses the client's open session
 -- without a label, found by testbed_sessions_open. Locks the session, so each request gets its own number. Beyond @most requests or
--- @most_bytes, it only counts the request. No row: there is no such session, or it has ended.
+-- @most_bytes, the statement only counts the request. No row: there is no such session, or it has ended.
 -- Parameters: @client, @session, @exchange, @most, @most_bytes
 WITH open AS (
   UPDATE testbed_sessions SET exchanges = exchanges + 1, bytes = bytes + octet_length(@exchange::text)
@@ -172,7 +172,7 @@ WITH open AS (
 SELECT session_id FROM open
 
 -- name: sessionExchanges
--- Returns the records of a session after a number, using the primary key. Locks nothing.
+-- Returns the records of a session with numbers above @after, using the primary key. Locks nothing.
 -- Parameters: @client, @session, @after, @limit
 SELECT number, exchange FROM testbed_exchanges WHERE client_id = @client AND session_id = @session AND number > @after
 ORDER BY client_id, session_id, number LIMIT @limit
@@ -203,9 +203,9 @@ SELECT job_id, state, finished_at, failure_retryable, batch_id, (SELECT complete
 {{jobsOfSession}}
 
 -- name: sessionBulks
--- Returns the jobs that a client's bulk operations changed or skipped, and the end of each operation. Reads the operations from @first on.
--- Walks bulk_operations_client, and the primary key of the items. Leaves out jobs that a bulk retry has queued again, because they do not
--- end with the operation. Locks nothing.
+-- Returns the jobs that a client's bulk operations changed or skipped, and the end of each operation. Reads only operations with the id
+-- @first or a later one. Walks bulk_operations_client, and the primary key of the items. Leaves out jobs that a bulk retry has queued
+-- again, because they do not end with the operation. Locks nothing.
 -- Parameters: @client, @first, @limit
 SELECT b.bulk_id, b.finished_at, i.job_id
 FROM (SELECT bulk_id, finished_at, action FROM bulk_operations WHERE client_id = @client AND bulk_id >= @first) b
