@@ -24,7 +24,7 @@ import (
 
 // Config configures a consumer. Fields with the zero value get defaults.
 type Config struct {
-	// Concurrency is how many tasks are handled at once. Default 1.
+	// Concurrency is how many tasks are handled at the same time. Default 1.
 	Concurrency int
 	// TaskCheckInterval is how often an idle consumer looks for tasks. Default 40 ms.
 	TaskCheckInterval time.Duration

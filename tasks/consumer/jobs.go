@@ -25,8 +25,8 @@ import (
 // TraceParent of the task is always empty.
 func NewJobs(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, t job.Task) error, canceled func(job.ID)) *Consumer {
 	onTime := func(ctx context.Context, t job.Task) error {
-		// asynq stores whole seconds. A task that is more than a second early was started by hand. It is passed to `handle` at once: the claim
-		// in Postgres checks whether the job is due.
+		// asynq stores whole seconds. A task that is more than a second early was started by hand. Such a task is passed to `handle` immediately:
+		// the claim in Postgres checks whether the job is due.
 		if left := t.RunAt.Sub(cfg.Clock.Now()); left > 0 && left < time.Second {
 			return &job.TaskEarly{Wait: cfg.Clock.Wait(left)}
 		}

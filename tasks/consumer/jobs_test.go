@@ -149,8 +149,8 @@ func TestWorkersTellHowATaskEnded(t *testing.T) {
 	}
 }
 
-// asynq stores whole seconds and delivers tasks up to a second early. The handler gets an early task when it is due. A task that was run
-// manually is handled at once.
+// asynq stores whole seconds and delivers tasks up to a second early. The handler gets an early task when it is due. A task that was
+// started by hand is handled immediately.
 func TestWorkersHoldEarlyTasksBack(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)

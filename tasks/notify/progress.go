@@ -20,7 +20,7 @@ const (
 func progressKey(id job.ID) string { return "forgerun:progress:" + id.String() }
 
 // keepProgress adds to the pipeline the command that updates the progress in Redis. A key expires after progressTTL, which is longer than
-// an attempt may run. After the attempt's end it expires after progressRest.
+// an attempt may run. Once the attempt has ended, the key expires after progressRest.
 func (p *Publisher) keepProgress(ctx context.Context, pipe redis.Pipeliner, u *update, line []byte) {
 	kept := p.progressTTL
 	if u.ended {
@@ -34,7 +34,7 @@ func (p *Publisher) keepProgress(ctx context.Context, pipe redis.Pipeliner, u *u
 }
 
 // Progress reads the progress of a running job's attempt. It returns nil if the progress is unknown or Redis does not respond quickly.
-// While the circuit breaker is open, Progress returns nil at once.
+// While the circuit breaker is open, Progress returns nil without asking Redis.
 func (p *Publisher) Progress(ctx context.Context, id job.ID, attempt int) *job.Progress {
 	if ctx.Err() != nil || !p.reading.Allow() {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// Mend removes the queues' keys that have the wrong type. Every script that uses such a key would fail. Ensure and EnsureDeliveries then
-// create the missing tasks.
+// Mend removes the queues' keys that have the wrong type. Every script that uses such a key would fail. After Mend, Ensure and
+// EnsureDeliveries create the missing tasks.
 func (q *Queue) Mend(ctx context.Context) error {
 	damaged, err := wrongTypes(ctx, q.redis.Client)
 	for key, holds := range damaged {

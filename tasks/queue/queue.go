@@ -89,7 +89,7 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 const registration = "registration"
 
 // register makes a queue known to asynq's inspectors. An asynq client registers a queue only with the client's first task. So register
-// uses a new client, enqueues a task and removes the task at once.
+// enqueues a task with a new client, and removes the task immediately.
 func (q *Queue) register(ctx context.Context, name string) error {
 	_, err := asynq.NewClientFromRedisClient(q.redis.Client).EnqueueContext(ctx, asynq.NewTask(registration, nil), asynq.Queue(name),
 		asynq.TaskID(registration), asynq.ProcessIn(farAhead))

@@ -8,7 +8,7 @@ import (
 
 const day = 24 * time.Hour
 
-// Limits of the rate limiter. A chunk is the number of tokens that a process takes from Redis at once.
+// Limits of the rate limiter. A chunk is the number of tokens that a process takes with one request to Redis.
 const (
 	maxPerMinute = 100_000_000
 	usualChunk   = 100
@@ -206,7 +206,7 @@ type report struct {
 
 func (r report) empty() bool { return len(r.unused) == 0 && r.owed == 0 && r.owedToday == 0 }
 
-// report returns what must be reported to Redis, and resets it.
+// report returns what the process must report to Redis, and removes it from the bucket.
 func (b *bucket) report(now time.Time) report {
 	b.advance(now)
 	r := report{unused: b.unused, owed: b.owed, owedToday: b.owedToday, counting: min(b.owed, b.own.total), day: b.day}
@@ -237,7 +237,7 @@ func (b *bucket) takeBack(r report) {
 type answer struct {
 	taken     int
 	available int   // tokens left
-	slot      int64 // of the taken tokens
+	slot      int64 // slot of the taken tokens
 	free      time.Duration
 	whole     time.Duration
 	day       int64

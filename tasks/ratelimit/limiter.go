@@ -15,13 +15,13 @@ import (
 type Config struct {
 	// Name is what the limit counts; "" means requests. Limits with different names have different keys in Redis.
 	Name string
-	// PerMinute is the limit for any 60 seconds. A client can use it up at once. 0 means no limit.
+	// PerMinute is the limit for any 60 seconds. A client may send all these requests in one moment. 0 means no limit.
 	PerMinute int
 	// PerDay is the limit for each UTC day. 0 means no limit.
 	PerDay int
 	// Wait limits how long a request waits for Redis. Default 500 ms.
 	Wait time.Duration
-	// Processes returns the number of processes that share the limits. Without Redis, each process applies its share. nil means one.
+	// Processes returns the number of processes that share the limits. Without Redis, each process applies its share. nil means one process.
 	Processes func() int
 	// Clock is for tests; nil means time.Now. Shared counts always follow Redis' clock.
 	Clock func() time.Time

@@ -76,7 +76,7 @@ func newLimiter(t testing.TB, r *redisconn.Redis, cfg Config) *Limiter {
 	return l
 }
 
-// hammer sends requests to all limiters until each has refused one. It returns how many passed.
+// hammer sends requests to all limiters until each has refused a request. It returns the number of passed requests.
 func hammer(t testing.TB, client job.ID, limiters ...*Limiter) int {
 	var passed atomic.Int64
 	var senders sync.WaitGroup
