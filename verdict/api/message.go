@@ -140,7 +140,7 @@ func (m *Message) resolve(address string) *url.URL {
 	return m.URL.ResolveReference(parsed)
 }
 
-// Result returns the target of a 303 redirect, where the job's result is. Otherwise it returns nil.
+// Result returns the URL of the job's result if the response is a 303 redirect, otherwise nil.
 func (m *Message) Result(status int) *url.URL {
 	if location := m.Header.Get("Location"); status == http.StatusSeeOther && location != "" {
 		return m.resolve(location)
