@@ -81,7 +81,7 @@ func checkMigrator(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// ALTER TABLE waits for running queries on the table, and blocks later ones meanwhile. So the lock timeout is short, and a migration is
+// While ALTER TABLE waits for running queries on a table, it blocks all later queries. So the lock timeout is short, and a migration is
 // tried again after a lock timeout.
 const (
 	migrationLockTimeout = 500 * time.Millisecond // well below the services' own lock timeout
@@ -191,7 +191,7 @@ func renumberEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) e
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	// Every transaction that writes events also writes one of these tables, so it waits for this lock.
+	// This lock keeps out all transactions that write events: each of them also writes one of these tables.
 	if _, err := tx.ExecContext(ctx, `LOCK TABLE jobs, client_events IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 		return err
 	}

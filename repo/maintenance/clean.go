@@ -18,7 +18,7 @@ const (
 // deadWorkersKept is how long a dead worker stays visible.
 const deadWorkersKept = time.Hour
 
-// batchesOutlive is how much longer a batch is kept than its events. An event is useless without its batch.
+// Batches outlive their events by batchesOutlive, because an event is useless without its batch.
 const batchesOutlive = time.Hour
 
 // Clean removes at most `limit` expired rows of each kind, and reports whether there may be more. Each statement skips rows that another

@@ -57,7 +57,7 @@ WITH ended AS MATERIALIZED (
 DELETE FROM deliveries WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old))
 
 -- name: cleanJobs
--- Removes jobs with all their data and leaves tombstones. Jobs that still have deliveries are left for later.
+-- Removes jobs with all their data and leaves tombstones. Skips jobs that still have deliveries; a later run removes these jobs.
 -- Parameters: @keep, @limit
 WITH oldest AS MATERIALIZED (
   SELECT jobs.job_id, jobs.client_id, jobs.state, jobs.attempt, jobs.run_at, jobs.started_at, jobs.finished_at FROM jobs
@@ -80,7 +80,7 @@ WITH past AS MATERIALIZED (
 DELETE FROM deliveries WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old))
 
 -- name: cleanClientEvents
--- Removes old client events, which belong to no job. Events that still have deliveries are left for later.
+-- Removes old client events, which belong to no job. Skips events that still have deliveries; a later run removes these events.
 -- Parameters: @keep, @limit
 WITH oldest AS MATERIALIZED (
   SELECT event_id FROM client_events WHERE occurred_at <= now() - @keep::interval ORDER BY occurred_at LIMIT @limit FOR UPDATE SKIP LOCKED

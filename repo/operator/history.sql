@@ -72,7 +72,8 @@ GROUP BY minute ORDER BY minute
 ON CONFLICT (width, at) DO UPDATE SET {{setHistory}} WHERE {{historyDiffers}}
 
 -- name: readHistory
--- Reads the history of the last @back, merged from buckets of @width seconds into steps of @step. Returns only ended steps. Locks nothing.
+-- Reads the buckets of @width seconds in the last @back, and merges them into steps of the length @step. Returns only ended steps. Locks
+-- nothing.
 -- Parameters: @width, @back, @step
 SELECT coalesce(json_agg(to_json(b) ORDER BY b.at), '[]') FROM (
   SELECT date_bin(@step::interval, history.at, 'epoch') AS at, {{mergedHistory}}
@@ -82,7 +83,8 @@ SELECT coalesce(json_agg(to_json(b) ORDER BY b.at), '[]') FROM (
 ) b
 
 -- name: sumHistory
--- Adds up the buckets of the last @back: one-minute buckets, and then the newer ten-second buckets. Locks nothing.
+-- Adds up the buckets of the last @back: all one-minute buckets, and the ten-second buckets after the latest one-minute bucket. Locks
+-- nothing.
 -- Parameters: @back
 WITH minutes AS MATERIALIZED (
   SELECT coalesce(max(at) + interval '1 min', '-infinity') AS ended FROM history WHERE width = 60

@@ -21,7 +21,7 @@ const (
 	// MaxCount is the largest number that Count returns.
 	MaxCount = 100_000
 
-	// searchFor is the time limit for filling a page. After that, the page ends even if it is not full.
+	// searchFor limits the time for filling a page. After this time, the page is returned although it is not full.
 	searchFor = 250 * time.Millisecond
 
 	maxShownEvents     = 1000

@@ -48,9 +48,9 @@ var (
 	errFull   = &job.Error{Code: job.CodeStorageUnavailable, Detail: "Too many writes wait for the database.", RetryAfter: RetryAfter}
 )
 
-// Batcher implements group commit: callers that wait at the same moment share one statement. There is no timer: items queued during a
-// flush go into the next one. A bad item fails alone. Items with the same key go into different flushes, because one UPDATE ... FROM would
-// apply only one of them.
+// Batcher implements group commit: callers that wait at the same moment share one statement. There is no timer: items queued during a flush
+// go into the next flush. A bad item fails alone. Items with the same key go into different flushes, because a single UPDATE ... FROM would
+// apply only one of these items.
 //
 // If a caller's context ends while its item is queued, nothing is written. The caller gets an ordinary error. If the context ends later,
 // the outcome is unknown and the caller gets errUnknown.

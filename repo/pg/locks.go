@@ -11,10 +11,10 @@ type Walk[P any] struct {
 	At P
 }
 
-// Semaphore limits the number of callers between Acquire and release.
+// Semaphore limits the number of callers that hold it at the same time.
 type Semaphore chan struct{}
 
-// Acquire waits for room. It returns an error if ctx ends first.
+// Acquire waits while the maximum number of callers hold the Semaphore. It returns an error if ctx ends first.
 func (s Semaphore) Acquire(ctx context.Context) (release func(), err error) {
 	select {
 	case s <- struct{}{}:

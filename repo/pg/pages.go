@@ -26,8 +26,8 @@ const (
 	// maxLooked is how many rows one statement of a list may read to find matching rows.
 	maxLooked = 20_000
 
-	// IDSkew is the largest expected difference between a job's created_at and the time in its id. Different clocks set them: Postgres'
-	// clock and the clock of the api process.
+	// IDSkew is the largest expected difference between a job's created_at and the time in its id. created_at comes from Postgres' clock, and
+	// the time in the id from the clock of the api process.
 	IDSkew = 5 * time.Minute
 )
 

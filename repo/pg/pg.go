@@ -103,8 +103,8 @@ func (d *DB) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, d.Timeout+d.Timeout/5)
 }
 
-// Failed translates a driver error and counts it. If the server is read-only after a failover, it also closes all pooled connections. It
-// returns errors of the API unchanged.
+// Failed translates a driver error and counts it. If the server is read-only after a failover, Failed also closes all pooled connections.
+// Errors of the API are returned unchanged and are not counted.
 func (d *DB) Failed(operation string, err error) error {
 	if IsKnown(err) {
 		return err

@@ -27,7 +27,7 @@ func setSession(c *pgconn.Config, cfg Config) {
 		"lock_timeout":                        Milliseconds(cfg.Timeout * 2 / 5),
 		"idle_in_transaction_session_timeout": Milliseconds(cfg.Timeout * 2),
 	}
-	// Each session plans a statement once, for any arguments, because planning a large statement costs as much as running it.
+	// Each session plans a statement only once, and uses this plan for all arguments. Planning a large statement takes as long as running it.
 	settings["plan_cache_mode"] = "force_generic_plan"
 	// Every statement finds its rows by an index. Without these settings, a plan cached for small tables could scan a whole table later. The
 	// statements are too short for JIT.
@@ -77,7 +77,7 @@ const searchOwnFirst = `SELECT set_config('search_path', concat_ws(', ', CASE WH
     WHERE s <> 'pg_catalog')
   ELSE nullif(current_setting('search_path'), '') END, 'pg_catalog'), false);`
 
-// ScanUTC makes a connection return times in UTC, as package job requires, and NULL as the zero ID.
+// ScanUTC makes a connection return times in UTC, as package job requires. It also makes the connection return a NULL id as the zero ID.
 func ScanUTC(_ context.Context, conn *pgx.Conn) error {
 	conn.TypeMap().TryWrapScanPlanFuncs = slices.Insert(conn.TypeMap().TryWrapScanPlanFuncs, 0, planID)
 	conn.TypeMap().RegisterType(&pgtype.Type{

@@ -44,7 +44,7 @@ func newMetrics(f telemetry.Factory) *metrics {
 	}
 }
 
-// showPool registers the metrics of the pool. Only database_up asks Postgres when it is scraped.
+// showPool registers the metrics of the pool. Of these metrics, only database_up sends a query to Postgres during a scrape.
 func showPool(f telemetry.Factory, pool *pgxpool.Pool, answers func() bool) {
 	for state, count := range map[string]func(*pgxpool.Stat) int32{
 		"in_use": (*pgxpool.Stat).AcquiredConns, "idle": (*pgxpool.Stat).IdleConns,

@@ -11,8 +11,8 @@ import (
 	"github.com/forgerun/forgerun/internal/invariants"
 )
 
-// Violations checks all invariants in one snapshot, and returns a sentence for each row that violates one. Each sentence begins with
-// INVARIANT. "make test" does not retry a test that prints INVARIANT.
+// Violations checks all invariants in one snapshot, and returns a sentence for each row that violates an invariant. Each sentence begins
+// with INVARIANT. "make test" does not retry a test that prints INVARIANT.
 func Violations(ctx context.Context, db *pgxpool.Pool) (wrong []string, err error) {
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	return wrong, pgx.BeginTxFunc(ctx, db, options, func(tx pgx.Tx) error {

@@ -142,8 +142,8 @@ func (m clockMove) effectiveRate() float64 {
 	return m.Rate
 }
 
-// RefuseMovedClock returns an error if the clock of the database was moved and this process does not follow it. Such a process would have
-// a different time than the other processes. If Postgres does not answer, it returns no error.
+// RefuseMovedClock returns an error if the clock of the database was moved and this process does not follow the moves. The process would
+// have a different time than the other processes. If Postgres does not answer, RefuseMovedClock returns no error.
 func (s *Store) RefuseMovedClock(ctx context.Context) error {
 	if s.db.Clock != nil {
 		return nil

@@ -11,7 +11,7 @@ FROM (SELECT pg_catalog.clock_timestamp() AS at) AS now
 SELECT number, real_at, service_at, CASE WHEN frozen THEN 0 ELSE rate END FROM testbed_clock ORDER BY number
 
 -- name: lockClock
--- Lets one transaction at a time move the clock. Other transactions can still read it.
+-- Lets one transaction at a time move the clock. Other transactions can still read the moves.
 LOCK TABLE testbed_clock IN SHARE ROW EXCLUSIVE MODE
 
 -- name: moveClock

@@ -45,7 +45,7 @@ func uuidOf(text string) pgtype.UUID {
 	return pg.UUID(id)
 }
 
-// ReplaceFaults replaces the rules of a client's session, all or none of them.
+// ReplaceFaults replaces all rules of a client's session atomically.
 func (s *Store) ReplaceFaults(ctx context.Context, scope testbed.Scope, seed int64, rules []fault.Counted) error {
 	texts := make([]string, len(rules))
 	for i, r := range rules {

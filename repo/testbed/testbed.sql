@@ -142,7 +142,8 @@ UPDATE testbed_sessions SET ended_at = greatest(clock_timestamp(), created_at)
 WHERE client_id = @client AND ended_at IS NULL AND label <> ''
 
 -- name: removeEndedFaults
--- Removes rules of the client's ended sessions, using the primary key. With @own, also removes the rules of the session without a label.
+-- Removes rules of the client's ended sessions, using the primary key. If @own is true, also removes the rules of the session without a
+-- label.
 -- Parameters: @client, @own
 DELETE FROM testbed_faults WHERE client_id = @client AND session_id <> ALL (ARRAY(SELECT session_id FROM testbed_sessions
   WHERE client_id = @client AND ended_at IS NULL)) AND (@own OR session_id <> '00000000-0000-0000-0000-000000000000')
@@ -178,8 +179,8 @@ SELECT number, exchange FROM testbed_exchanges WHERE client_id = @client AND ses
 ORDER BY client_id, session_id, number LIMIT @limit
 
 -- name: openStreams
--- Counts the event streams of a session that have no recorded end. With @all, also counts the streams of all open sessions of the client.
--- Uses the primary key and testbed_sessions_open. Locks nothing. The LIKE skips most rows before their JSON is parsed.
+-- Counts the event streams of a session that have no recorded end. If @all is true, also counts the streams of all open sessions of the
+-- client. Uses the primary key and testbed_sessions_open. Locks nothing. The LIKE skips most rows before their JSON is parsed.
 -- Parameters: @client, @session, @all
 SELECT count(*) FILTER (WHERE exchange -> 'stream' ->> 'open' = 'true')
   - count(*) FILTER (WHERE exchange -> 'stream' ->> 'events' IS NOT NULL AND exchange -> 'stream' ->> 'open' IS NULL)
