@@ -20,8 +20,8 @@ const (
 	// A job can get up to maxAgain extra tasks, each with a new id, if earlier tasks are lost.
 	maxAgain = 8
 	// stuckPending is how long asynq may show a task as pending although it is missing from the pending list. stuckActive is how long a task
-	// may be active before its job is claimed. After that, its worker counts as dead. asynq itself notices a killed worker only after a
-	// minute or two.
+	// may be active before its job is claimed. After this time, the worker of the task counts as dead. asynq itself notices a killed worker
+	// only after a minute or two.
 	stuckPending = 2 * time.Second
 	stuckActive  = 10 * time.Second
 	// Ensure leaves a waiting task alone if it will run within soonEnough. For a delivery to a busy endpoint, the limit is busyEnough.

@@ -21,8 +21,8 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// MaxRetry is how often asynq runs a task again after its handler returned an error. After the last retry, asynq archives the task. The
-// relay then starts it again.
+// MaxRetry is how often asynq runs a task again after its handler returned an error. After the last retry, asynq archives the task, and the
+// relay starts the archived task again.
 const MaxRetry = 1000
 
 const (

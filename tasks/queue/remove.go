@@ -24,8 +24,8 @@ type removal struct {
 	again     bool
 }
 
-// Remove removes the task unless a worker is handling it. It is best effort and does not block. If a task remains, the worker that gets it
-// drops it as stale.
+// Remove removes the task unless a worker is handling it. It is best effort and does not block. A worker that gets a remaining task drops
+// the task as stale.
 func (q *Queue) Remove(t job.Task) { q.removals.Add(removal{queue: redisconn.Jobs, id: TaskName(t)}) }
 
 // RemoveDeliveries is like Remove, for the tasks of deliveries.

@@ -225,8 +225,8 @@ func (r report) usedChange() int {
 	return change
 }
 
-// takeBack adds a failed report to the next one, except the unused tokens. Redis may have received the unused tokens, and must not count
-// them twice.
+// takeBack adds the requests of a failed report to the next report. It does not report the unused tokens again: Redis may have received
+// them, and must not count them twice.
 func (b *bucket) takeBack(r report) {
 	b.owed += r.owed
 	if r.day == b.day {

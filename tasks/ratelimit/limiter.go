@@ -31,8 +31,9 @@ type Config struct {
 //
 // Redis counts the tokens of the last minute. A process takes tokens from Redis in chunks. A chunk is one token if the limit is small, and
 // more for a busy process. A request asks Redis only if the process has no token left. Further requests wait for the same response. A
-// process may use a token for keepHeld. Redis counts the token for another minute after that. Unused tokens go back to Redis. If a process
-// dies, its tokens count until they expire. Because of keepHeld and slots of half a second, a request may count for up to 61 seconds.
+// process may use a token for the duration keepHeld. After this time, Redis counts the token for another minute. Unused tokens go back to
+// Redis. If a process dies, its tokens count until they expire. Because of keepHeld and slots of half a second, a request may count for up
+// to 61 seconds.
 //
 // Without Redis, each process applies its share of the limit without waiting: the limit divided by Config.Processes, but at least 1. When
 // Redis is back, the process reports the requests that passed without a token. If Redis is flushed, its counts and the day's quota start
@@ -90,8 +91,8 @@ func New(r *redisconn.Redis, cfg Config) *Limiter {
 	return l
 }
 
-// Allow decides whether a request may pass, and counts it if so. It returns the state of the client's limit. It never fails. It waits for
-// Redis for at most Config.Wait, or until ctx ends.
+// Allow decides whether a request may pass, and counts a request that passes. It returns the state of the client's limit. Allow never
+// fails. It waits for Redis for at most Config.Wait, or until ctx ends.
 func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance { return l.allow(ctx, id, 1, 1) }
 
 // AllowItems counts the items of a request that Allow has accepted. Each item takes a token; for the first item, Allow has already taken
@@ -169,8 +170,8 @@ func (l *Limiter) await(ctx context.Context, timer *time.Timer, answered <-chan 
 	}
 }
 
-// lock returns the client's entry and locks it. It creates a missing entry. It locks the entry while it holds l.mu, so that sweep cannot
-// remove the entry meanwhile.
+// lock returns the client's entry, locked, and creates a missing entry. It holds l.mu until the entry is locked, so that sweep cannot
+// remove the entry.
 func (l *Limiter) lock(id job.ID) *client {
 	l.mu.RLock()
 	if c := l.clients[id]; c != nil {

@@ -7,13 +7,13 @@ const (
 	// slotWidth is the precision of counting. A request counts until a minute after the end of its slot. A client needs at most about 122
 	// slots, for any limit.
 	slotWidth = 500 * time.Millisecond
-	// keepHeld is how long a process may use the tokens that it took. Redis counts a token for a minute plus keepHeld, because a process may
-	// use it at the end of keepHeld. After that, unused tokens go back to Redis.
+	// keepHeld is how long a process may use the tokens that it took. Then unused tokens go back to Redis. Redis counts a token for a minute
+	// plus keepHeld, because a process may use the token at the end of keepHeld.
 	keepHeld = 500 * time.Millisecond
 )
 
-// window counts the requests that passed in this process, by slot. The times passed are durations since a fixed start, and must not
-// decrease.
+// window counts the requests that passed in this process, by slot. `now` is a duration since a fixed start, and must not decrease from call
+// to call.
 type window struct {
 	counts []count // oldest first, none empty
 	total  int

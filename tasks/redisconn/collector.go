@@ -29,7 +29,7 @@ func (c serverCollector) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect skips the queues if Redis does not respond to a ping, so that it waits only once.
+// Collect first sends a ping. If Redis does not respond, Collect skips the queues, so that it does not wait again.
 func (c serverCollector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, n int64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), labels...)
