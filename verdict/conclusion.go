@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// trivial lists rules that can be tested with any requests. A client that passes only these has shown little.
+// trivial lists rules that can be tested with any requests. A client that passes only these rules has shown little.
 var trivial = []string{"no-key-in-url", "connection-reuse", "content-negotiation"}
 
 // noRetryIdentity says why rules about retries were not tested if the client sends neither keys nor correlation ids.

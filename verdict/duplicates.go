@@ -10,8 +10,8 @@ type content struct{ method, path, query, body string }
 
 func contentOf(x *exchange) content { return content{x.Method, x.Path, x.Query, x.Body} }
 
-// duplicates checks that the client does not create a second job after the response to a submission was lost. It judges all POSTs,
-// because two created resources prove the mistake, whatever they are.
+// duplicates checks that the client does not create a second job after the response to a submission was lost. It judges all POSTs, because
+// two created resources of any kind prove the mistake.
 func duplicates(r *record, f *finding) {
 	posts := indexed(r, func(x *exchange, add func(content)) {
 		if x.Method == http.MethodPost {
