@@ -55,8 +55,8 @@ func reference(section, name string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle, Content: []*yaml.Node{scalar("$ref"), to}}
 }
 
-// expand returns a copy in which aliases and merges are resolved. If a mapping has a member that is also merged into it, its own member
-// stays.
+// expand returns a copy in which aliases and merges are resolved. If a mapping already has a member, a merged member of the same name is
+// ignored.
 func expand(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias

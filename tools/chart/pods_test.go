@@ -95,7 +95,7 @@ func TestPodsHaveTimeToEnd(t *testing.T) {
 	})
 }
 
-// The migration runs before helm creates the chart's objects, so it must not refer to them.
+// The migration runs before helm creates the chart's objects, so the migration must not refer to these objects.
 func TestMigrationNeedsNoObjectsOfTheRelease(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		jobs := of[*batch.Job](r)
@@ -117,7 +117,7 @@ func TestMigrationNeedsNoObjectsOfTheRelease(t *testing.T) {
 	})
 }
 
-// A role's own values override the common ones. A value of false or zero does so too.
+// A role's own values override the common values, even if they are false or zero.
 func TestRolesOwnValuesWin(t *testing.T) {
 	t.Parallel()
 	r := render(t, "hpa")

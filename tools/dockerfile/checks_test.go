@@ -1,4 +1,4 @@
-// Package dockerfile runs BuildKit's own checks on the Dockerfile, as "docker build --check" does. They need no daemon.
+// Package dockerfile runs BuildKit's own checks on the Dockerfile, as "docker build --check" does. The checks need no daemon.
 package dockerfile
 
 import (
