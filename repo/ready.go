@@ -48,8 +48,7 @@ type writeCheck struct {
 // writeCheckKept is how long Ready keeps the result of its write check.
 const writeCheckKept = time.Second
 
-// readyPing limits how long Ready waits for the check of the schema. The write check has the time that is then left until Ready's context
-// ends.
+// readyPing limits how long Ready waits for the check of the schema. The write check has the rest of the time until Ready's context ends.
 const readyPing = 400 * time.Millisecond
 
 // Ready is like Ping, and also checks that Postgres accepts this program's writes: the disk has room, and a commit completes. After the

@@ -62,7 +62,7 @@ SELECT to_json(r) FROM (
 -- name: adminClients
 -- Lists clients by primary key, the newest first, with their usage. With @client, lists only that client. Counts waiting jobs in the index
 -- jobs_waiting, and held jobs in the index jobs_held. If at least @looked jobs wait, open_jobs is null: not all jobs were read. Counts
--- webhooks by the index webhooks_client. Locks nothing.
+-- webhooks in the index webhooks_client. Locks nothing.
 -- Parameters: @client, @named, @after, @looked, @limit
 WITH waiting AS MATERIALIZED (
   SELECT client_id FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @looked

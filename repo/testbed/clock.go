@@ -57,7 +57,7 @@ func (s *Store) ReadClockMove(ctx context.Context) (testbed.ClockState, error) {
 }
 
 // readClockMove assumes that Postgres' answer arrives without delay. So Config.Clock may be behind Postgres' clock, but never ahead. A time
-// that is past by Config.Clock is also past in Postgres.
+// that is in the past for Config.Clock is also in the past for Postgres.
 func (s *Store) readClockMove(ctx context.Context) (clockMove, error) {
 	m, err := pg.QueryOne(ctx, s.db, nil, scanClockMove, statement("readClockMove"))
 	if err == nil {

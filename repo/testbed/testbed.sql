@@ -111,9 +111,9 @@ WITH main AS MATERIALIZED (
 SELECT session_id FROM opened
 
 -- name: forgetSessions
--- Removes the oldest ended sessions of a client, with their records. Keeps all open sessions. Keeps the latest ended sessions until there
--- are @keep sessions in all, or their records have @all_bytes. Also removes requests of sessions older than the oldest remaining session.
--- Uses primary keys and testbed_requests_session.
+-- Removes the oldest ended sessions of a client, with their records. Keeps all open sessions, and then the latest ended sessions, up to
+-- @keep sessions and @all_bytes of records in all. Also removes requests of sessions older than the oldest remaining session. Uses primary
+-- keys and testbed_requests_session.
 -- Parameters: @client, @keep, @most_bytes, @all_bytes
 WITH ranked AS MATERIALIZED (
   SELECT session_id, ended_at IS NOT NULL AND (row_number() OVER latest > @keep
@@ -149,8 +149,8 @@ DELETE FROM testbed_faults WHERE client_id = @client AND session_id <> ALL (ARRA
   WHERE client_id = @client AND ended_at IS NULL)) AND (@own OR session_id <> '00000000-0000-0000-0000-000000000000')
 
 -- name: listSessions
--- Lists the sessions of a client, the latest first, by primary key. @session selects one session, and @label selects the sessions with this
--- label. Locks nothing.
+-- Lists the sessions of a client, the latest first, by primary key. If @session is set, lists only this session. If @label is set, lists
+-- only sessions with this label. Locks nothing.
 -- Parameters: @client, @session, @label, @limit
 SELECT {{sessionColumns}} FROM testbed_sessions WHERE client_id = @client AND (@session::uuid IS NULL OR session_id = @session)
   AND (@label::text IS NULL OR label = @label)
