@@ -51,7 +51,6 @@ func Migrate(ctx context.Context, url string, version int64) error {
 	return nil
 }
 
-// formerSchema is the error for a schema from before version 0.1.0.
 const formerSchema = "database was made by a program before version 0.1.0 and cannot be migrated: use a new, empty database"
 
 func refuseFormerSchema(ctx context.Context, db *sql.DB) error {

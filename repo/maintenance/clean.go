@@ -15,7 +15,7 @@ const (
 	bulksKept      = 7 * 24 * time.Hour  // bulk operations and their items, counted from the operation's end
 )
 
-// deadWorkersKept is how long a dead worker stays visible.
+// deadWorkersKept is how long the row of a dead worker is kept.
 const deadWorkersKept = time.Hour
 
 // Batches outlive their events by batchesOutlive, because an event is useless without its batch.

@@ -65,7 +65,7 @@ func Translate(err error) error {
 	return unavailable(job.CodeDBError, "The database operation failed.")
 }
 
-// IsKnown reports whether err is already an error of the domain.
+// IsKnown reports whether callers know err, so that it needs no translation.
 func IsKnown(err error) bool {
 	var known *job.Error
 	return errors.As(err, &known) || errors.Is(err, job.ErrStale) || errors.Is(err, job.ErrWorkerDead) || errors.Is(err, ErrKeyTaken)
@@ -109,8 +109,8 @@ func InClass(code string, classes ...string) bool {
 	return slices.ContainsFunc(classes, func(class string) bool { return strings.HasPrefix(code, class) })
 }
 
-// isRowsFault reports whether a single row of a batch may be the cause: bad data, a violated constraint, or a locked row. Then splitting
-// the batch helps.
+// isRowsFault reports whether a single row of a batch may have caused the error: bad data, a violated constraint, or a locked row. Then it
+// helps to split the batch.
 func isRowsFault(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (InClass(pg.Code, classData, classIntegrity) || pg.Code == StateLockTimeout)

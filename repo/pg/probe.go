@@ -20,7 +20,7 @@ type probe struct {
 	at     time.Time // time of the latest check
 }
 
-// answers waits at most probeTimeout for Postgres. Concurrent callers share the result.
+// answers reports whether Postgres answers within probeTimeout. Concurrent callers share the result.
 func (p *probe) answers() bool {
 	asked := time.Now()
 	p.mu.Lock()

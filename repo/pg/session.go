@@ -70,8 +70,8 @@ func SetOnConnect(c *pgconn.Config, settings map[string]string, statements ...st
 	}
 }
 
-// searchOwnFirst puts pg_catalog last in search_path. A test bed's now() and clock_timestamp() then hide the functions of Postgres.
-// Statements that need Postgres' real time name pg_catalog, as in pg_catalog.now().
+// searchOwnFirst puts pg_catalog last in search_path. A test bed's now() and clock_timestamp() then hide the functions of Postgres. A
+// statement that needs Postgres' real time calls pg_catalog.now() or pg_catalog.clock_timestamp().
 const searchOwnFirst = `SELECT set_config('search_path', concat_ws(', ', CASE WHEN 'pg_catalog' = ANY (current_schemas(false))
   THEN (SELECT string_agg(quote_ident(s), ', ' ORDER BY n) FROM unnest(current_schemas(false)) WITH ORDINALITY AS u(s, n)
     WHERE s <> 'pg_catalog')

@@ -40,7 +40,7 @@ var plain = map[string]Columns{
 	},
 }
 
-// Insert writes n rows into a table. In the values, i is the number of the row, from 1.
+// Insert writes n rows into a table. In the expressions of `given`, `i` is the number of the row, from 1.
 func Insert(t testing.TB, url, table string, n int, given Columns) {
 	t.Helper()
 	all := maps.Clone(plain[table])

@@ -99,7 +99,7 @@ func (s *server) doStart(ctx context.Context) (err error) {
 	if s.admin, err = pgxpool.New(ctx, s.urlOf("postgres")); err != nil {
 		return err
 	}
-	// FILE_COPY is three times as fast if nothing is flushed to disk. It does not exist before version 15.
+	// FILE_COPY is three times as fast if nothing is flushed to disk. Postgres before version 15 does not have this option.
 	return s.admin.QueryRow(ctx,
 		`SELECT CASE WHEN current_setting('server_version_num')::int >= 150000 THEN 'STRATEGY FILE_COPY' ELSE '' END`).Scan(&s.copying)
 }

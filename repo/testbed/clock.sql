@@ -15,13 +15,13 @@ SELECT number, real_at, service_at, CASE WHEN frozen THEN 0 ELSE rate END FROM t
 LOCK TABLE testbed_clock IN SHARE ROW EXCLUSIVE MODE
 
 -- name: moveClock
--- Stores the next move of the clock, and replaces the functions of the clock. Cached plans contain the values of these functions, so
--- Postgres must plan again.
+-- Stores the next move of the clock, and replaces the functions of the clock. Because of the replacement, Postgres makes new plans for
+-- cached statements. This is necessary, because the plans contain the values of these functions.
 -- Parameters: @number, @jump, @wait, @old_rate, @rate, @frozen
 SELECT testbed_move(@number, @jump::interval, @wait::interval, @old_rate, @rate, @frozen)
 
 -- name: forgetMoves
--- Removes old moves of the clock, up to @number, by primary key.
+-- Removes old moves of the clock, up to the one with @number, by primary key.
 -- Parameters: @number
 DELETE FROM testbed_clock WHERE number <= @number
 

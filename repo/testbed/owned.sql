@@ -5,7 +5,7 @@ SELECT client_id, {{sessionColumns}} FROM testbed_sessions WHERE session_id < @a
 ORDER BY session_id DESC LIMIT @limit
 
 -- name: ownerOfSession
--- Returns the owner of a session, found by testbed_sessions_latest. Locks nothing. No row: it does not exist.
+-- Returns the owner of a session, found by testbed_sessions_latest. Locks nothing. No row: the session does not exist.
 -- Parameters: @session
 SELECT client_id FROM testbed_sessions WHERE session_id = @session
 

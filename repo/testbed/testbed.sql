@@ -5,7 +5,7 @@ UPDATE results SET expires_at = least(expires_at, clock_timestamp()) FROM jobs
 WHERE results.job_id = @job AND jobs.job_id = @job AND jobs.client_id = @client
 
 -- name: removeFaults
--- Removes all rules of a client's session, or only the one with the given id, by primary key.
+-- Removes all rules of a client's session, or only the rule @rule if it is set, by primary key.
 -- Parameters: @client, @session, @rule
 DELETE FROM testbed_faults WHERE client_id = @client
   AND session_id = coalesce(@session::uuid, '00000000-0000-0000-0000-000000000000') AND (@rule::uuid IS NULL OR rule_id = @rule)
