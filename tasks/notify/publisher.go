@@ -30,13 +30,13 @@ const cancelChannel = "forgerun:cancel"
 type Publisher struct {
 	redis       *redisconn.Redis
 	progressTTL time.Duration
-	reading     *redisconn.Circuit // circuit breaker of Progress, which has a shorter timeout
+	reading     *redisconn.Circuit // circuit breaker of Progress, because Progress has a shorter timeout
 	events      *Sender[job.Notification]
 	signals     *Sender[job.ID]
 }
 
-// NewPublisher makes a publisher that buffers until Start. Progress is stored for progressTTL, or until the end of the attempt is
-// published.
+// NewPublisher makes a publisher that buffers until Start. Progress is stored for progressTTL, and for ten seconds after the end of the
+// attempt is published.
 func NewPublisher(r *redisconn.Redis, progressTTL time.Duration) *Publisher {
 	p := &Publisher{redis: r, progressTTL: progressTTL, reading: redisconn.NewCircuit("reading progress", r.Log, nil)}
 	p.events = NewSender(SenderConfig[job.Notification]{
@@ -62,9 +62,9 @@ func (p *Publisher) Stop(ctx context.Context) error {
 	return p.signals.Stop(ctx)
 }
 
-// Publish notifies the processes that watch the client, and stores the job's progress in Redis until the attempt has ended. It does not
-// block: if the buffer is full or Redis is down, the notification is dropped and counted. Notifications of a job arrive in order.
-// Notifications that are sent together are merged: only the latest progress is sent.
+// Publish notifies the processes that watch the client, and stores the job's progress in Redis. It does not block: if the buffer is full or
+// Redis is down, the notification is dropped and counted. Notifications of a job arrive in order. Notifications that are sent together are
+// merged: only the latest progress is sent.
 //
 // n.Progress must not be changed afterwards. The process that publishes an attempt's progress must also publish the end of the attempt,
 // with Ended and Attempt set.

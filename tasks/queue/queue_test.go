@@ -292,7 +292,7 @@ func TestRemove(t *testing.T) {
 	require.Zero(t, redistest.Info(t, r, redisconn.Webhooks).Size)
 }
 
-// Valkey has its own version in another field.
+// Valkey reports the version of Valkey in a separate field.
 func TestReadInfoOfValkey(t *testing.T) {
 	t.Parallel()
 	var s ServerFacts

@@ -12,7 +12,7 @@ const day = 24 * time.Hour
 const (
 	maxPerMinute = 100_000_000
 	usualChunk   = 100
-	// `trust` is how long a process believes, at most, that Redis has no token left. It is short because another process may return tokens.
+	// `trust` limits how long a process believes that Redis has no token left. The limit is short, because another process may return tokens.
 	trust = 200 * time.Millisecond
 	// After the day's quota was used up, a process asks again only after trustQuota.
 	trustQuota = time.Second

@@ -153,7 +153,7 @@ func TestLimiterByDay(t *testing.T) {
 	w := newWorld(t)
 	client := redistest.Task().JobID
 	cfg := Config{PerMinute: 6000, PerDay: 1000}
-	a, b := w.process(cfg, 0), w.process(cfg, 13*time.Hour) // b's clock shows another day, but Redis' day counts
+	a, b := w.process(cfg, 0), w.process(cfg, 13*time.Hour) // the clock of `b` shows another day, but only Redis' day counts
 	require.Equal(t, 1000, hammer(t, client, a, b))
 	w.advance(time.Hour)
 	require.Zero(t, hammer(t, client, a, b))

@@ -31,7 +31,7 @@ type Circuit struct {
 	logged   bool
 }
 
-// NewCircuit makes a closed circuit; the function `changed`, if not nil, is called when it opens and closes.
+// NewCircuit makes a closed circuit. The function `changed` may be nil; it is called when the circuit opens or closes.
 func NewCircuit(what string, log *slog.Logger, changed func(open bool)) *Circuit {
 	if changed == nil {
 		changed = func(bool) {}

@@ -64,8 +64,8 @@ func (c serverCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// QueueInfo returns asynq's information about a queue. If asynq does not know the queue, it returns asynq.ErrQueueNotFound. asynq's
-// GetQueueInfo does not return this error.
+// QueueInfo returns asynq's information about a queue. Unlike asynq's GetQueueInfo, it returns asynq.ErrQueueNotFound if asynq does not
+// know the queue.
 func (r *Redis) QueueInfo(name string) (*asynq.QueueInfo, error) {
 	known, err := r.Inspector.Queues()
 	if err == nil && !slices.Contains(known, name) {

@@ -12,7 +12,7 @@ const (
 	ResultFailed   = "failed"
 	ResultDropped  = "dropped"  // the buffer was full, or the process is stopping
 	ResultSkipped  = "skipped"  // Redis is known to be down
-	ResultConflict = "conflict" // a task with that name exists
+	ResultConflict = "conflict" // a task with the same id already exists
 	ResultPresent  = "present"
 	ResultStale    = "stale"
 	ResultEarly    = "early" // the task came early and is handled again when it is due
