@@ -35,8 +35,8 @@ func (f *finding) fail(before, x *exchange, found, expected string) {
 	f.failBy(nil, before, x, found, expected)
 }
 
-// failBy is like fail. `cites` is the requirement that the mistake violates; nil means the rule's own. If mistakes differ in `cites`, the
-// result cites the rule's own requirement.
+// failBy is like fail. `cites` is the requirement that the mistake violates; nil means the rule's own requirement. If mistakes differ in
+// `cites`, the result cites the rule's own requirement.
 func (f *finding) failBy(cites *demand, before, x *exchange, found, expected string) {
 	if f.failures > 0 && f.cites != cites {
 		cites = nil

@@ -103,7 +103,7 @@ type Exchange struct {
 
 // Part is the part of an event stream that a client received over one connection.
 type Part struct {
-	Open   bool     `json:"open,omitempty"` // the stream was open when this was recorded; a later Exchange with the same Start has its end
+	Open   bool     `json:"open,omitempty"` // the stream had not ended yet; a later Exchange with the same Start has the end
 	Events int      `json:"events"`
 	Cut    bool     `json:"cut,omitempty"`   // a fault ended or silenced the stream
 	IDs    []string `json:"ids,omitempty"`   // ids of the last MaxShown events; an empty id clears the client's last event ID

@@ -37,7 +37,7 @@ func isURL(text string) bool {
 	return strings.HasPrefix(text, "http://") || strings.HasPrefix(text, "https://")
 }
 
-// hasReceiver reports whether v contains a URL below a name such as "callback". With `named`, any URL counts.
+// hasReceiver reports whether v contains a URL below a name such as "callback". If `named` is true, any URL counts.
 func hasReceiver(v any, named bool) bool {
 	switch v := v.(type) {
 	case string:
