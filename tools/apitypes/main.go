@@ -30,12 +30,12 @@ type options struct {
 	Plain bool `yaml:"plain"`
 	// Types maps a schema, such as State, or a member, such as Job.params, to its Go type. "-" omits a member.
 	Types map[string]string `yaml:"types"`
-	// Rename maps a schema to its name in Go, if its own name does not fit. References use the new name too.
+	// Rename maps a schema to a name in Go, if the schema's name does not fit. References use the new name too.
 	Rename map[string]string `yaml:"rename"`
 	// Embed maps a Go field, such as Meta or "Job *Job", to the structs that get it as first field. An embedded schema is removed from
 	// the struct's allOf, so that its members do not appear twice.
 	Embed map[string][]string `yaml:"embed"`
-	// Constants maps an enumeration to a prefix. Each of its values becomes a constant with this prefix.
+	// Constants maps an enumeration to a prefix. Each value of the enumeration becomes a constant with this prefix.
 	Constants map[string]string `yaml:"constants"`
 	// Lists maps an enumeration, which must be in Constants, to the name of a struct type. The generated list has one struct for each value,
 	// with the value's meaning.

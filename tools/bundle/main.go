@@ -4,8 +4,8 @@
 //   - They may use YAML anchors, aliases and merges (<<).
 //   - "parameters: [Limit]" and "headers: [Vary, ETag: StrongETag]" name components.
 //   - An operation lists its error responses by status: "errors: [404, 409]".
-//   - x-bundle maps each status to the component with this error response. It also names components to add to all paths, responses and
-//     operations.
+//   - x-bundle maps each status to the component with this error response. x-bundle also names components to add to all paths,
+//     responses and operations.
 package main
 
 import (

@@ -83,7 +83,7 @@ func TestLinterFindsNothing(t *testing.T) {
 	}
 }
 
-// Secret values come only from the Secret.
+// Secret values come only from the Kubernetes Secret.
 func TestRolesTakeTheirEnvironment(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		known := append(variables(t), "GOMEMLIMIT")
