@@ -65,7 +65,7 @@ func Translate(err error) error {
 	return unavailable(job.CodeDBError, "The database operation failed.")
 }
 
-// IsKnown reports whether callers know err, so that it needs no translation.
+// IsKnown reports whether err needs no translation, because it is already an error of the API or of the store.
 func IsKnown(err error) bool {
 	var known *job.Error
 	return errors.As(err, &known) || errors.Is(err, job.ErrStale) || errors.Is(err, job.ErrWorkerDead) || errors.Is(err, ErrKeyTaken)

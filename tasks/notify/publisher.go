@@ -35,8 +35,8 @@ type Publisher struct {
 	signals     *Sender[job.ID]
 }
 
-// NewPublisher makes a publisher that buffers until Start. Progress is stored for progressTTL, and for ten seconds after the end of the
-// attempt is published.
+// NewPublisher makes a publisher that buffers until Start. The progress of a running attempt is stored for progressTTL. When the end of the
+// attempt is published, the progress expires ten seconds later.
 func NewPublisher(r *redisconn.Redis, progressTTL time.Duration) *Publisher {
 	p := &Publisher{redis: r, progressTTL: progressTTL, reading: redisconn.NewCircuit("reading progress", r.Log, nil)}
 	p.events = NewSender(SenderConfig[job.Notification]{
