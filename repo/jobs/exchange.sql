@@ -1,7 +1,8 @@
--- fragment: stepJobs Moves each job one step, to the next state. A claim moves it to ASSIGNED and raises the fence. A start moves it to
--- RUNNING. A finish moves it to SUCCEEDED or FAILED. With a retry wait, the job then becomes QUEUED for the next attempt. A finish also
--- writes the report and the result. A claim takes a job only if the job waits, is due, and is not paused. A CREATED job passes through
--- QUEUED. Starts and finishes must have the current fence. The worker of a claim or a start must be alive.
+-- fragment: stepJobs
+-- Moves each job one step, to the next state. A claim moves it to ASSIGNED and raises the fence. A start moves it to RUNNING. A finish
+-- moves it to SUCCEEDED or FAILED. With a retry wait, the job then becomes QUEUED for the next attempt. A finish also writes the report and
+-- the result. A claim takes a job only if the job waits, is due, and is not paused. A CREATED job passes through QUEUED. Starts and
+-- finishes must have the current fence. The worker of a claim or a start must be alive.
 --
 -- Every transition of jobs has the same form, here and in cancelJobs, retryJobs, releaseJobs, queueDue and emitEvent. `input` contains the
 -- items, which are passed as arrays. `ready` contains the rows that meet the conditions, locked in job_id order. `stamped` adds the time
