@@ -6,11 +6,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/forgerun/forgerun/app"
 )
 
 // blockedAfter is how long a vital task may fail or hang before the process gives up the leadership.
 const blockedAfter = 5 * time.Second
+
+// warnInterval is the minimum time between warnings about a task that keeps failing.
+const warnInterval = 10 * time.Second
 
 // Round is one run of a task that repeats. It calls `leading` before each part of its work, and returns if the result is false.
 type Round func(ctx context.Context, leading func() bool) error
@@ -72,6 +77,7 @@ func (t *task) judge(now time.Time) (blocked, changed bool) {
 
 // repeat runs the task's rounds while this process leads. Without the leadership, it runs only a vital task that is failing.
 func (l *leader) repeat(ctx context.Context, t *task) {
+	warn := &rate.Sometimes{Interval: warnInterval}
 	for wake := t.waking(); l.awaitLead(ctx, t) && app.Rest(ctx, t.interval, wake); {
 		wake = t.waking() // taken before the round, so that an event during the round starts the next one
 		if !l.leading() && !t.tries() {
@@ -85,9 +91,13 @@ func (l *leader) repeat(ctx context.Context, t *task) {
 		}
 		t.ended(err)
 		l.metrics.Round(t.name, time.Since(began), err)
-		if err != nil {
-			l.log.WarnContext(ctx, "maintenance failed", "action", "maintain", "task", t.name, app.ErrorFields(err))
+		if err == nil {
+			warn = &rate.Sometimes{Interval: warnInterval}
+			continue
 		}
+		warn.Do(func() {
+			l.log.WarnContext(ctx, "maintenance failed", "action", "maintain", "task", t.name, app.ErrorFields(err))
+		})
 	}
 }
 
