@@ -37,7 +37,7 @@ type Job struct {
 	Failure *Failure // FAILED only
 	Result  *ResultInfo
 
-	// The store does not set the following fields.
+	// The store does not set Progress and Waiting.
 	Progress *Progress     // RUNNING only; nil if unknown
 	Waiting  WaitingReason // "" unless the job waits
 

@@ -18,7 +18,7 @@ const (
 	Tolerance    = 100 * time.Millisecond // how much earlier than required a client may send a request
 	LearnWithin  = time.Minute            // time in which the client must learn that a job ended, or that a job exists after a lost response
 	AnswerWithin = 10 * time.Second       // time to answer a delivery
-	// StandardAnswerWithin is AnswerWithin for other APIs: the minimum that Standard Webhooks recommends.
+	// StandardAnswerWithin replaces AnswerWithin for other APIs. It is the shortest timeout that Standard Webhooks recommends to senders.
 	StandardAnswerWithin = 15 * time.Second
 	WaitAtMost           = 30 * time.Second      // longest wait for a response
 	MaxRereads           = 2                     // maximum number of further reads of an ended job, and of tries of a refused request

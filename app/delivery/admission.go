@@ -137,7 +137,8 @@ func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	}
 }
 
-// spacing returns the time between two deferred tasks. It is 3/4 of the average time between sends, so that the endpoint always has tasks.
+// spacing returns the time between two deferred tasks. It is 3/4 of the average time between sends. So tasks come back faster than
+// they are sent, and the endpoint never waits for one.
 // Before the endpoint's first response, the spacing grows with the time since the first admission.
 func (e *endpointTasks) spacing(now time.Time) time.Duration {
 	switch {

@@ -109,8 +109,8 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdi
 	return v, nil
 }
 
-// Record stores a request in its session, if the session is open. If `scope` names no session, Record returns a storage error only if the
-// client had an open session before. Other clients have no session, so their requests must not fail.
+// Record stores a request in its session, if the session is open. Most clients have no open session, and their
+// requests must not fail. So for a request without a label, Record returns a storage error only if the client had an open session before.
 func (s *Service) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exchange) error {
 	recorded, err := s.Store.Record(ctx, scope, x)
 	client := scope.Client

@@ -29,7 +29,7 @@ type Conn struct {
 	refused  error // error that ended reading; nil: none
 
 	// Protected by the listener's mutex.
-	source    netip.Addr // key of the limit per address; zero: no limit
+	source    netip.Addr // the client's address or IPv6 network, for the limit per address; zero: exempt from this limit
 	forgotten bool
 	in        *list.List // the idle list that contains this connection; nil during a request
 	element   *list.Element

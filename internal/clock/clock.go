@@ -121,7 +121,7 @@ func (c *Clock) Now() time.Time {
 // Wait is like Setting.Wait for the current setting.
 func (c *Clock) Wait(d time.Duration) time.Duration { return c.Setting().Wait(d) }
 
-// farAhead limits the results of Real, because a frozen clock would never reach the time.
+// farAhead is the longest time from now to a result of Real. A frozen clock would never reach t, so Real needs this limit.
 const farAhead = 365 * 24 * time.Hour
 
 // Real returns the time of this machine's clock at which the service time reaches t. It assumes no further moves. For a moved clock, the

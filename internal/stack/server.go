@@ -26,9 +26,9 @@ type ServerOptions struct {
 	// Dir is the server's folder: its data (in "data"), its log, and the password of Postgres. It is created if missing.
 	//
 	// No server runs as root. If this process runs as root, the server runs as the owner of existing data. Without data, it runs as user
-	// "postgres", or as "redis" or "valkey". If no such user exists, it runs as "nobody". If the user cannot enter Dir (for example /root/x),
-	// the files are in a folder below /var/lib/forgerun. A link in Dir points to that folder, and a warning is logged. MkdirTemp makes folders
-	// that the user can enter.
+	// "postgres", or as "redis" or "valkey". If no such user exists, it runs as the system's unprivileged user. If the user cannot enter Dir
+	// (for example /root/x), the files are in a folder below /var/lib/forgerun. A link in Dir points to that folder, and a warning is logged.
+	// MkdirTemp makes folders that the user can enter.
 	Dir string
 	// Programs is a folder with the server's programs. It is used only if the machine has no such programs.
 	Programs string

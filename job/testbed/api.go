@@ -25,8 +25,8 @@ var API = fault.API{
 	Expired: string(job.CodeTokenExpired),
 }
 
-// Scope selects a client's requests, jobs and deliveries with a label. Session is the id of the session with this label. A zero Session
-// selects everything without a label.
+// Scope selects the requests, jobs and deliveries of a client that have the label of one session. Session is the id of this session. A
+// zero Session selects those without a label.
 type Scope struct{ Client, Session job.ID }
 
 var roles = map[string]verdict.Role{

@@ -13,7 +13,7 @@ import (
 type Shape struct {
 	Things []Thing                              // kinds of objects; the first one that fits an object is used
 	Final  func(state any) bool                 // reports whether a state is final
-	Job    func(id string) (job string, _ bool) // returns the job of an id; false if the id belongs to no job
+	Job    func(id string) (job string, _ bool) // returns the id of the job in its recorded form; false if `id` is not the id of a job
 }
 
 // Thing is a kind of object with an id and a state. ID and State list paths such as "properties/status". The first path that exists is

@@ -192,7 +192,7 @@ func ms(d time.Duration) float64 {
 	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
 }
 
-// For each invariant, the JUnit file has at most this many violations with their history.
+// For each invariant, the JUnit file shows at most this many violations, each with its history. It only counts the others.
 const junitViolations = 10
 
 // WriteJUnit writes the verdict as JUnit XML. Each invariant and each expectation is a test case. An unchecked invariant is marked as

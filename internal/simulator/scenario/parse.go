@@ -107,7 +107,7 @@ func (p *parser) explain(e *jsonschema.ValidationError) {
 	switch cause := e.ErrorKind.(type) {
 	case *kind.AdditionalProperties:
 		for _, unknown := range cause.Properties {
-			if key, _ := child(at, unknown); key != nil { // nil: the member comes from an alias and has no place of its own
+			if key, _ := child(at, unknown); key != nil { // nil: the member comes from a YAML alias and has no line of its own
 				known := strings.Join(slices.Sorted(maps.Keys(k.Properties)), ", ")
 				p.wrong(key, "unknown member %s; allowed in %s: %s", shown(key), cmp.Or(k.Title, name), known)
 			}
