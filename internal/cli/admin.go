@@ -179,7 +179,7 @@ func startBulk(f *pflag.FlagSet) run {
 		if !*waiting {
 			return show(bulkView, adminPath+"/bulk/%s")(f)(c)
 		}
-		return c.waitForBulk()
+		return c.accepted("bulk operation", "admin bulk get", c.waitForBulk())
 	}
 }
 

@@ -58,7 +58,7 @@ func submitBatch(f *pflag.FlagSet) run {
 			return c.explainLost(err, sent, "batch was")
 		case *waiting:
 			c.args = []string{receipt.BatchID}
-			return waitForBatch(c, api)
+			return c.accepted("batch", "batch watch", waitForBatch(c, api))
 		case c.IsTable():
 			_, _ = fmt.Fprintf(c.Out, "Batch %s\n\n", term.Line(receipt.BatchID))
 			err = c.List(receiptView, receipt.Jobs)

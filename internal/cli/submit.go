@@ -18,6 +18,7 @@ import (
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/cli/output"
+	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
 // exclusive adds the flag --file. The returned check fails if --file is combined with arguments or with flags that f already has. Each of
@@ -73,9 +74,9 @@ func submit(f *pflag.FlagSet) run {
 		c.args = []string{accepted.JobID}
 		switch {
 		case *watching:
-			return watch(c, api)
+			return c.accepted("job", "jobs watch", watch(c, api))
 		case *waiting:
-			return wait(c, api)
+			return c.accepted("job", "jobs wait", wait(c, api))
 		}
 		job, err := api.Job(c, accepted.JobID)
 		if err != nil { // the job was accepted, so print the response to the submission instead
@@ -167,6 +168,20 @@ func newKey() string { return "cli-" + rand.Text() }
 func (c *call) explainLost(err error, key, what string) error {
 	if _, lost := errors.AsType[*client.NoAnswerError](err); lost {
 		c.notef("It is unknown whether the %s accepted. Repeat the command with --idempotency-key %s: it creates no duplicate.", what, key)
+	}
+	return err
+}
+
+// accepted returns err. If the wait for an accepted job or batch failed, for example because of --timeout, it prints the id and the command
+// that continues the wait.
+func (c *call) accepted(what, next string, err error) error {
+	if _, ended := errors.AsType[*command.Exit](err); err == nil || ended {
+		return err
+	}
+	id := c.args[0]
+	c.notef("The %s %s was accepted. To follow it: forgerun %s %s", what, id, next, id)
+	if c.Quiet {
+		_, _ = fmt.Fprintln(c.Out, term.Line(id))
 	}
 	return err
 }
