@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -56,5 +57,40 @@ func TestAcceptedWorkHasAnIDIfTheWaitEnds(t *testing.T) {
 				require.Contains(t, stderr.String(), " x was accepted. To follow it: forgerun "+call.follow+"\n")
 			})
 		}
+	}
+}
+
+func TestListsSayThatTheyAreCut(t *testing.T) {
+	t.Parallel()
+	const all = 120
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		entries := strings.Repeat(`{"job_id": "x", "schedule_id": "x", "event_id": "x", "seq": 1}, `, all-1) + `{"job_id": "y", "seq": 2}`
+		_, _ = fmt.Fprintf(w, `{"data": [%s], "page": {"next_cursor": null}}`, entries)
+	}))
+	t.Cleanup(server.Close)
+	environment := env{"FORGERUN_URL": server.URL, "FORGERUN_API_KEY": "frk_x", "FORGERUN_DATA_DIR": t.TempDir(), "HOME": t.TempDir()}
+	for call, want := range map[string]struct {
+		lines int
+		note  string
+	}{
+		"jobs list":             {50, "50 shown, there are more: --limit 0 shows all\n"},
+		"jobs list --limit 0":   {all, ""},
+		"jobs list --limit 7":   {7, ""},
+		"jobs list --limit 120": {all, ""},
+		"schedules list":        {50, "50 shown, there are more: --limit 0 shows all\n"},
+		"events":                {100, "100 shown, there are more: --limit 0 shows all\n"},
+		"events --limit 0":      {all, ""},
+		"jobs events x":         {all, ""},
+	} {
+		code, stdout, stderr := runWith(t, environment, append(strings.Fields(call), "-q")...)
+		require.Zero(t, code, call)
+		require.Equal(t, want.lines, strings.Count(stdout, "\n"), call)
+		require.Equal(t, want.note, stderr, call)
+	}
+	for _, call := range []string{"jobs list --limit -5", "events --limit -1", "schedules list --limit many"} {
+		code, _, stderr := runWith(t, environment, strings.Fields(call)...)
+		require.Equal(t, command.WrongUsage, code, call)
+		require.Contains(t, stderr, "must be 0 or more", call)
 	}
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"net/http"
@@ -113,21 +114,57 @@ func whole(v output.View, path string, params ...param) action {
 	})
 }
 
-func list(v output.View, path string, limit int, params ...param) action {
+func list(v output.View, path string, most int, params ...param) action {
+	limit := limit{most: most}
 	read := reading(path, params, func(c *call, api *client.Client, path string, query url.Values) error {
-		if limit > 0 {
-			query.Set("limit", strconv.Itoa(min(100, limit)))
+		most := limit.most
+		if most > 0 && !limit.given {
+			most++ // to see whether there are more
 		}
-		entries, err := first(limit, api.List(c, path, query))
+		if most > 0 {
+			query.Set("limit", strconv.Itoa(min(100, most)))
+		}
+		entries, err := first(most, api.List(c, path, query))
 		if err != nil {
 			return err
+		}
+		if limit.cuts(c, len(entries)) {
+			entries = entries[:limit.most]
 		}
 		return c.List(v, entries)
 	})
 	return func(f *pflag.FlagSet) run {
-		f.IntVar(&limit, "limit", limit, "show at most this `number` of entries; 0: all")
+		f.Var(&limit, "limit", "show at most this `number` of entries; 0: all")
 		return read(f)
 	}
+}
+
+// limit is the value of the flag --limit, the number of entries to show; 0 means all.
+type limit struct {
+	most  int
+	given bool // set by the user
+}
+
+func (l *limit) String() string { return strconv.Itoa(l.most) }
+
+func (l *limit) Type() string { return "int" }
+
+func (l *limit) Set(text string) error {
+	n, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return errors.New("must be 0 or more")
+	}
+	l.most, l.given = int(n), true
+	return nil
+}
+
+// cuts reports whether n entries exceed the limit. If the user did not set the limit, it prints a note.
+func (l *limit) cuts(c *call, n int) bool {
+	cut := l.most > 0 && n > l.most
+	if cut && !l.given {
+		c.notef("%d shown, there are more: --limit 0 shows all", l.most)
+	}
+	return cut
 }
 
 func reading(path string, params []param, do func(c *call, api *client.Client, path string, query url.Values) error) action {

@@ -27,7 +27,7 @@ func jobEvents(f *pflag.FlagSet) run {
 		if *follow {
 			return c.stream(api, client.StreamOptions{JobID: c.args[0]})
 		}
-		return c.log(api.JobEvents(c, c.args[0]), 0)
+		return c.log(api.JobEvents(c, c.args[0]), limit{})
 	})(f)
 }
 
@@ -38,7 +38,8 @@ func (s *Shell) events() *cobra.Command {
 func events(f *pflag.FlagSet) run {
 	follow, after := f.Bool("follow", false, "show events as they happen"),
 		f.String("after", "", "with --follow: start after the event with this `id`")
-	limit := f.Int("limit", 100, "without --follow: show at most this `number` of the latest events; 0: all")
+	limit := limit{most: 100}
+	f.Var(&limit, "limit", "without --follow: show at most this `number` of the latest events; 0: all")
 	return using(func(c *call, api *client.Client) error {
 		switch {
 		case *follow:
@@ -46,12 +47,11 @@ func events(f *pflag.FlagSet) run {
 		case *after != "":
 			return command.Usagef("--after needs --follow")
 		}
-		return c.log(api.Events(c), *limit)
+		return c.log(api.Events(c), limit)
 	})(f)
 }
 
-// log prints the newest events, at most `limit`. The limit 0 means all.
-func (c *call) log(entries iter.Seq2[client.Event, error], limit int) error {
+func (c *call) log(entries iter.Seq2[client.Event, error], limit limit) error {
 	var events []client.Event
 	for event, err := range entries {
 		if err != nil {
@@ -59,8 +59,8 @@ func (c *call) log(entries iter.Seq2[client.Event, error], limit int) error {
 		}
 		events = append(events, event)
 	}
-	if limit > 0 {
-		events = events[max(0, len(events)-limit):]
+	if limit.cuts(c, len(events)) {
+		events = events[len(events)-limit.most:]
 	}
 	if !c.IsTable() {
 		return c.List(eventView, events)
