@@ -49,7 +49,7 @@ func operatorCommands(sh *shell) {
 	sh.exits(command.WrongUsage, "--reason", "admin", "pause", "all")
 	sh.exits(command.WrongUsage, "name the target to pause", "admin", "pause", "worker", "x", "--reason", "r")
 	sh.exits(command.WrongUsage, "name the target to drain", "admin", "drain", "all", "x", "--reason", "r")
-	sh.exits(command.Failed, "/target", "admin", "pause", "kind", "NOTHING", "--reason", "r")
+	sh.exits(command.WrongUsage, "/target", "admin", "pause", "kind", "NOTHING", "--reason", "r")
 	pause := sh.id("admin", "pause", "kind", "CPU_BURST", "--reason", "too hot")
 	require.Contains(t, sh.ok("admin", "pauses"), "too hot")
 	sh.ok("admin", "resume", pause)

@@ -27,12 +27,23 @@ func (s *Shell) explain(ctx context.Context, err error) error {
 	problem, ok := errors.AsType[*client.Problem](err)
 	err = s.reword(err)
 	switch {
+	case ok && refusesInput(problem):
+		return &command.Exit{Code: command.WrongUsage, Err: err}
 	case !ok || problem.Status != http.StatusUnauthorized:
 		return err
 	case strings.Contains(problem.URL, adminPath):
 		return fmt.Errorf("%w Pass the token in FORGERUN_ADMIN_TOKEN, --admin-token or a context", err)
 	}
 	return fmt.Errorf("%w: pass the API key in FORGERUN_API_KEY, --key or a context", err)
+}
+
+// refusesInput reports whether the service found the request invalid and did nothing. A problem without a code is from another server.
+func refusesInput(p *client.Problem) bool {
+	switch p.Status {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
+		return strings.HasPrefix(p.Code, "RFA_")
+	}
+	return false
 }
 
 type reworded struct {

@@ -144,6 +144,9 @@ func each(do jobAction) action {
 				return err
 			}
 		}
+		if failed != nil && len(c.args) > 1 && c.Err() == nil { // not a usage error: other jobs may have changed
+			return &command.Exit{Code: command.Failed, Err: failed}
+		}
 		return failed
 	})
 }

@@ -20,7 +20,7 @@ import (
 const (
 	Succeeded   = 0
 	Failed      = 1
-	WrongUsage  = 2   // wrong flags, arguments or configuration; the command did nothing
+	WrongUsage  = 2   // wrong flags, arguments or configuration, or the service found the input invalid; the command did nothing
 	Canceled    = 3   // the job was canceled
 	TimedOut    = 4   // the wait timed out
 	Interrupted = 130 // ended by Ctrl-C
