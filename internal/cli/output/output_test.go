@@ -2,6 +2,7 @@ package output_test
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,5 +47,9 @@ func TestForms(t *testing.T) {
 	require.Equal(t, "[]\n", printed(t, "json", term.Style{}))
 	require.Regexp(t, `a +- +0ms\nb +- +24h00m`, printed(t, "table", term.Style{}, thing{ID: "a", At: now.Add(24 * time.Hour)},
 		thing{ID: "b", At: now}), "a test bed's clock may be ahead")
+	long := thing{ID: strings.Repeat("i", 61)}
+	require.Contains(t, printed(t, "table", term.Style{}, long), long.ID)
+	require.Contains(t, printed(t, "wide", term.Style{Terminal: true}, long), long.ID)
+	require.Contains(t, printed(t, "table", term.Style{Terminal: true}, long), "\n"+long.ID[:57]+"...  -")
 	require.Contains(t, printed(t, "table", term.Style{Colors: true}, items[0]), "\x1b[31mFAILED\x1b[0m")
 }

@@ -40,7 +40,7 @@ func NewView(columns string, show ...func(value any) string) (v View) {
 	return v
 }
 
-// Texts are cut to this many characters, except in the form wide.
+// On a terminal, texts are cut to this many characters, except in the form wide.
 const longest = 60
 
 func (p *Printer) table(v View, values []any) error {
@@ -108,7 +108,7 @@ func (p *Printer) cell(c Column, value any, now time.Time) string {
 	if text = term.Line(text); text == "" {
 		return "-"
 	}
-	if p.Form != "wide" && utf8.RuneCountInString(text) > longest {
+	if p.Style.Terminal && p.Form != "wide" && utf8.RuneCountInString(text) > longest {
 		return string([]rune(text)[:longest-3]) + "..."
 	}
 	return text
