@@ -168,6 +168,10 @@ func TestConfigMasksSecrets(t *testing.T) {
 	for _, v := range cfg.variables() {
 		require.Contains(t, stdout, v.name)
 	}
+	for role, environment := range map[string]env{"api": secrets, "dev": nil} {
+		_, stdout, _ = runWith(t, environment, "config")
+		require.Contains(t, stdout, "to show them: forgerun config "+role+" --all")
+	}
 	code, _, stderr = runWith(t, merge(secrets, env{"FORGERUN_TIME_SCALE": "fast", "FORGERUN_MAX_RETRIES": "few"}), "config")
 	require.Equal(t, 2, code)
 	require.Contains(t, stderr, `FORGERUN_TIME_SCALE="fast": must be a number from 0 to 1000`)

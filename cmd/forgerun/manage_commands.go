@@ -42,11 +42,14 @@ func (p *program) migrate(ctx context.Context, to int64) error {
 
 var configRoles = []string{"api", "worker", "deliverer", "dev", "migrate", "rotate-signing-key"}
 
-func roleOf(args []string) string {
-	if len(args) == 0 {
-		return "api"
+func roleOf(args []string, getenv func(string) string) string {
+	switch {
+	case len(args) > 0:
+		return args[0]
+	case getenv("FORGERUN_DATABASE_URL") == "":
+		return "dev" // the only role that runs without it
 	}
-	return args[0]
+	return "api"
 }
 
 func (p *program) configCommand() *cobra.Command {
@@ -54,10 +57,11 @@ func (p *program) configCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "config [ROLE]", Short: "Print the effective configuration of a role, with secrets masked",
 		ValidArgs: configRoles, Args: command.Only(configRoles...),
-		Long: "Prints the environment variables of ROLE (default: api) with their effective values, in groups. Variables that have their\n" +
-			"default values are printed only with --all. Secrets are masked.",
+		Long: "Prints the environment variables of ROLE with their effective values, in groups. Variables that have their default\n" +
+			"values are printed only with --all. Secrets are masked. The default ROLE is api if FORGERUN_DATABASE_URL is set,\n" +
+			"otherwise dev.",
 		RunE: func(_ *cobra.Command, args []string) error {
-			role := roleOf(args)
+			role := roleOf(args, p.getenv)
 			var cfg Config
 			cfg.Print(p.stdout, term.Of(p.stdout, p.getenv), role, all, p.getenv)
 			if _, err := LoadConfig(role, p.getenv); err != nil {
