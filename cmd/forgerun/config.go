@@ -29,7 +29,8 @@ type Config struct {
 	TraceURL                    string // contains {trace_id}; "" if unset
 	OpenRegistration            bool
 	DataDir                     string
-	FetchFrom                   string // where dev downloads Postgres; "": no download
+	StoreDirs                   []string // folders of dev's own Postgres and Redis
+	FetchFrom                   string   // where dev downloads Postgres; "": no download
 	LogLevel                    slog.Level
 	LogFormat                   string
 	Screen                      term.Style // capabilities of standard output and standard error

@@ -150,7 +150,7 @@ func startStores(ctx context.Context, cfg *Config, show screen, log *slog.Logger
 			return stop, err
 		}
 		stops = append(stops, postgres.KeepRunning(ctx))
-		cfg.DatabaseURL = postgres.URL()
+		cfg.DatabaseURL, cfg.StoreDirs = postgres.URL(), append(cfg.StoreDirs, postgres.Dir())
 	}
 	if cfg.RedisURL != "" {
 		return stop, nil
@@ -160,7 +160,7 @@ func startStores(ctx context.Context, cfg *Config, show screen, log *slog.Logger
 	if err != nil {
 		return stop, err
 	}
-	stops, cfg.RedisURL = append(stops, redis.KeepRunning(ctx)), redis.URL()
+	stops, cfg.RedisURL, cfg.StoreDirs = append(stops, redis.KeepRunning(ctx)), redis.URL(), append(cfg.StoreDirs, redis.Dir())
 	return stop, nil
 }
 

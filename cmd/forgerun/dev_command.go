@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -100,9 +101,21 @@ Or by HTTP: submit a job, watch it until it ends, read it, read its report:
 Stop with Ctrl-C. Type ? and Enter to see this again.
 `, s.style.Paint(term.Strong, "ForgeRun "+version+" is ready."), base, l.ClientID, l.APIKey, token,
 		"http://"+a.addr+"/docs", "http://"+a.p.adminAddr+"/", "http://"+a.p.adminAddr+monitoring.DashboardPath+"/",
-		a.p.cfg.DataDir, logFile(&a.p.cfg),
+		strings.Join(a.p.cfg.dataFolders(), "\n              "), logFile(&a.p.cfg),
 		l.APIKey, base, base, base, base)
 	_, _ = io.WriteString(s.out, strings.ReplaceAll(text, "\n  forgerun ", "\n  "+os.Args[0]+" ")) // the program as the user typed it
+}
+
+// dataFolders returns the data folder, and the folders of dev's own stores outside it.
+func (c *Config) dataFolders() []string {
+	folders := []string{c.DataDir}
+	inside, _ := filepath.EvalSymlinks(c.DataDir)
+	for _, dir := range c.StoreDirs {
+		if filepath.Dir(dir) != inside {
+			folders = append(folders, dir)
+		}
+	}
+	return folders
 }
 
 // explainTaken explains an error about an address in use: which process uses it, and which variable to change.

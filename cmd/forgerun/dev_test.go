@@ -302,3 +302,16 @@ func watchInTerminal(sh *shell) {
 	require.Error(t, cmd.Wait())
 	eventually(t, "the findings are shown in colour", func() bool { return strings.Contains(shown.String(), red+"FAIL\x1b[0m  ") })
 }
+
+func TestDataFoldersIncludeStoresElsewhere(t *testing.T) {
+	t.Parallel()
+	base, err := filepath.EvalSymlinks(tempDir(t))
+	require.NoError(t, err)
+	dir, link, spare := filepath.Join(base, "data"), filepath.Join(base, "link"), filepath.Join(base, "spare", "postgres")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	require.NoError(t, os.Symlink(dir, link))
+	for _, named := range []string{dir, link} {
+		cfg := Config{DataDir: named, StoreDirs: []string{spare, filepath.Join(dir, "redis")}}
+		require.Equal(t, []string{named, spare}, cfg.dataFolders())
+	}
+}
