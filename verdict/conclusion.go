@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -14,7 +15,10 @@ var trivial = []string{"no-key-in-url", "connection-reuse", "content-negotiation
 // noRetryIdentity says why rules about retries were not tested if the client sends neither keys nor correlation ids.
 const noRetryIdentity = "retries cannot be distinguished from new submissions"
 
-const maxReasons = 4
+const (
+	maxReasons = 4
+	maxState   = 40 // shown length of a state, in bytes
+)
 
 func (r *record) conclude(v *Verdict) {
 	nothing := r.whyNothingJudged(v)
@@ -94,12 +98,29 @@ func (r *record) untested(rule rule) string {
 		if slices.ContainsFunc(r.exchanges, func(x exchange) bool { return submits(&x) && !x.Arrived() && accepted(&x) }) {
 			return "the response to a submission was lost, but no retry of it was accepted"
 		}
+	case "stop-at-end", "outcome-learned":
+		if len(r.States) > 0 && len(r.ends) == 0 && !slices.ContainsFunc(r.Runs, func(run Run) bool { return !run.Finished.IsZero() }) {
+			return unknownEnd(r.States)
+		}
 	case "tampered-refused", "repeated-delivery":
 		if len(r.Attempts) == 0 {
 			return "no webhooks"
 		}
 	}
 	return rule.untested
+}
+
+// unknownEnd returns the reason why no end of a job was judged: the service's states, quoted and shortened, and how to name the final ones.
+func unknownEnd(states []string) string {
+	shown := make([]string, len(states))
+	for i, state := range states {
+		if len(state) > maxState {
+			state = strings.ToValidUTF8(state[:maxState], "") + "..."
+		}
+		shown[i] = strconv.Quote(state)
+	}
+	return "states seen: " + strings.Join(shown, ", ") +
+		"; none is known as final: if one is, describe the API (--api FILE with job: {final: [...]})"
 }
 
 // An unnamed submission has neither key nor correlation id. Its retries look like new submissions.

@@ -14,6 +14,7 @@ const (
 	MaxBytes     = 128 << 20    // limit for a session
 	MaxLabelled  = 4 << 20      // limit for a session with a label
 	MaxShown     = 1_000        // recorded jobs per response, and event ids per stream
+	MaxStates    = 5            // recorded states of unfinished jobs
 )
 
 // MaxLabel is the maximum length of a session's label.

@@ -46,6 +46,8 @@ type Record struct {
 	Submits func(method, path string) bool
 	// Guess is a description of the API, guessed from the traffic; nil if no request looks like a submission.
 	Guess *Guess
+	// States are the latest states of jobs that are not known to be final.
+	States []string
 	// Elsewhere is set if clients may also learn of the end of jobs in ways that are not recorded.
 	Elsewhere bool
 	// Standards is set if the API is not ForgeRun's. The rules then demand only what standards demand.

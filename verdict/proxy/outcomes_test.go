@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -58,6 +59,46 @@ func TestJobsAreReadAtTheEnd(t *testing.T) {
 			}
 			_, rules := b.verdict(id)
 			require.Equal(t, status, rules["outcome-learned"].Status, "%d reads of an order that is shipped at read %d", reads, i+1)
+		}
+	}
+}
+
+// If no state is known to be final, the verdict says which states it saw and how to name the final ones.
+func TestStatesAreListed(t *testing.T) {
+	t.Parallel()
+	const end = "; none is known as final: if one is, describe the API (--api FILE with job: {final: [...]})"
+	long := strings.Repeat("x", 1_000)
+	for name, c := range map[string]struct {
+		description, want string
+		states            []string
+	}{
+		"unknown final state": {"", `states seen: "working", "ready"` + end, []string{"working", "working", "ready"}},
+		"many states":         {"", `states seen: "2", "3", "4", "1", "5"` + end, []string{"0", "1", "2", "3", "4", "1", "5"}},
+		"odd states":          {"", `states seen: "` + long[:40] + `...", "a\n\u202eb"` + end, []string{long, `a\n\u202eb`}},
+		"described":           {"job: {final: [ready]}", "", []string{"working", "ready"}},
+		"known":               {"", "", []string{"working", "done"}},
+		"no state":            {"", "no job ended", []string{""}},
+	} {
+		reads := 0
+		b := newBench(t, c.description, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if r.Method == http.MethodPost {
+				w.Header().Set("Location", "/exports/1")
+				w.WriteHeader(http.StatusAccepted)
+				return
+			}
+			_, _ = fmt.Fprintf(w, `{"status": "%s"}`, c.states[min(reads, len(c.states)-1)])
+			reads++
+		}))
+		id := b.session(`{"rules": ["outcome-learned", "stop-at-end"]}`)
+		require.NoError(t, b.do("POST", "/exports", `{}`).err)
+		for range c.states {
+			require.NoError(t, b.do("GET", "/exports/1", "").err)
+		}
+		_, rules := b.verdict(id)
+		require.Equal(t, c.want, rules["outcome-learned"].Reason, name)
+		if strings.Contains(c.want, "seen") {
+			require.Equal(t, c.want, rules["stop-at-end"].Reason, name)
 		}
 	}
 }

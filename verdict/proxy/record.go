@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -238,11 +239,14 @@ func (n *session) noteState(a *api.API, name string, status int, h http.Header, 
 	return state.Final, state.Known
 }
 
-// noteOpenState remembers a state that is not final, for faults that show an ended job as unfinished.
+// noteOpenState remembers a state that is not known to be final, for the verdict and for faults that show an ended job as unfinished.
 func (n *session) noteOpenState(s api.State) {
-	if s.Known && !s.Final {
-		n.passing = redact.Keep(s.Name)
+	if !s.Known || s.Final {
+		return
 	}
+	name := redact.Keep(s.Name)
+	n.passing = append(slices.DeleteFunc(n.passing, func(other string) bool { return other == name }), name)
+	n.passing = n.passing[max(0, len(n.passing)-verdict.MaxStates):]
 }
 
 // setState sets the state of a job, unless the job has ended.

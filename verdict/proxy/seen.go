@@ -56,7 +56,11 @@ func (s *sessions) noteEventJobs(in *session, document any, x *verdict.Exchange)
 // shape describes how documents show the jobs of a session. The caller must not hold the lock.
 func (s *sessions) shape(in *session) *wire.Shape {
 	passing := ""
-	s.within(in, func(n *session) { passing = n.passing })
+	s.within(in, func(n *session) {
+		if len(n.passing) > 0 {
+			passing = n.passing[len(n.passing)-1]
+		}
+	})
 	shape := s.api.Shape(passing, func(id string) (job string, ok bool) {
 		s.within(in, func(n *session) { job, ok = n.known(id) })
 		return job, ok

@@ -53,7 +53,7 @@ type session struct {
 	submitted map[string]bool // methods and paths of requests that created a job
 	guesses   guesses
 	ends      map[string]string // job by last segment of its address; "" if several jobs share the segment
-	passing   string            // latest state of an unfinished job
+	passing   []string          // latest states of unfinished jobs, the newest last
 }
 
 // jobSeen is a job that a response of the target showed.
@@ -295,7 +295,7 @@ func (s *sessions) verdict(id string) (verdict.Verdict, error) {
 	}
 	r := verdict.Record{
 		Session: n.Session, API: api.Faults, Now: time.Now(), Standards: true,
-		Log: n.log.Copy(), Attempts: slices.Clone(n.attempts), Guess: n.guesses.guess(),
+		Log: n.log.Copy(), Attempts: slices.Clone(n.attempts), Guess: n.guesses.guess(), States: slices.Clone(n.passing),
 	}
 	for _, j := range n.jobs {
 		r.Runs = append(r.Runs, j.Run)
