@@ -42,7 +42,7 @@ func readRules() (all []rule) {
 		one := rule{
 			id: h.Get("Rule"), title: h.Get("Title"), demand: demand{Level(h.Get("Level")), h.Get("See"), h.Get("Quote")},
 			standard: demand{Level(h.Get("Standard-Level")), h.Get("Standard-See"), h.Get("Standard-Quote")},
-			exercise: h.Get("Exercise"), untested: h.Get("Untested"), check: checks[h.Get("Rule")],
+			exercise: h.Get("Exercise"), foreign: h.Get("Standard-Exercise"), untested: h.Get("Untested"), check: checks[h.Get("Rule")],
 			fix: Fix{h.Get("Fix"), h.Get("Python"), h.Get("TypeScript"), h.Get("Go")},
 		}
 		for name := range strings.FieldsSeq(h.Get("Profiles")) {

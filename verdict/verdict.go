@@ -59,6 +59,7 @@ type rule struct {
 	demand    demand // demand on clients of our API
 	standard  demand // demand on clients of other APIs; if empty, `demand` applies to these clients too
 	exercise  string
+	foreign   string          // exercise for clients of other APIs; if empty, `exercise` applies to these clients too
 	profiles  []fault.Profile // profiles with faults that test the rule; empty: every profile tests it
 	untested  string          // why the rule was not tested, as a phrase
 	fix       Fix
@@ -80,17 +81,21 @@ func (r rule) demanded(standards bool) demand {
 }
 
 // advice returns how to exercise the rule in a session with a profile. If this profile does not test the rule, advice names profiles that
-// do.
-func (r rule) advice(p fault.Profile) string {
+// do. `standards` is as in demanded.
+func (r rule) advice(p fault.Profile, standards bool) string {
+	text := r.exercise
+	if standards {
+		text = cmp.Or(r.foreign, text)
+	}
 	if len(r.profiles) == 0 || slices.Contains(r.profiles, p) {
-		return r.exercise + "."
+		return text + "."
 	}
 	names := make([]string, len(r.profiles))
 	for i, name := range r.profiles {
 		names[i] = string(name)
 	}
 	last := len(names) - 1
-	return r.exercise + ", with the profile " + strings.TrimPrefix(strings.Join(names[:last], ", ")+" or ", " or ") + names[last] + "."
+	return text + ", with the profile " + strings.TrimPrefix(strings.Join(names[:last], ", ")+" or ", " or ") + names[last] + "."
 }
 
 // IDs returns the ids of all rules, in the order of rules.txt.
@@ -173,7 +178,7 @@ func (r rule) result(record *record) Result {
 			result.See, result.Quote = f.cites.see, f.cites.quote
 		}
 	case f.times == 0, f.doubtful != "":
-		result.Status, result.Evidence, result.Exercise = NotTested, []Evidence{}, r.advice(record.Session.Profile)
+		result.Status, result.Evidence, result.Exercise = NotTested, []Evidence{}, r.advice(record.Session.Profile, record.Standards)
 		result.Reason = cmp.Or(f.doubtful, record.untested(r))
 	}
 	return result

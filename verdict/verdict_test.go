@@ -205,6 +205,8 @@ func TestStandards(t *testing.T) {
 	}
 	for _, r := range rulesFor(true) {
 		require.Equal(t, slices.Contains(verdict.StandardIDs(), r.Rule), !strings.HasSuffix(r.See, "api.md#what-a-client-does"), r.Rule)
+		require.NotRegexp(t, "CUSTOM|callback|Idempotency-Key|X-Correlation-ID", r.Exercise, "names something of ForgeRun's own API")
+		require.Equal(t, r.Reason == "no webhooks", strings.Contains(r.Exercise, "FORGERUN_WEBHOOK_URL"), r.Rule)
 	}
 }
 
