@@ -19,7 +19,7 @@ type BatchRequest struct {
 	RequestID  string
 	ReceivedAt time.Time
 	Items      []ItemRequest
-	Unlisted   int // number of further violations, not listed in Items; the batch is refused if it is above 0
+	Unlisted   int // number of violations that Items does not list; if above 0, the batch is refused
 
 	IdempotencyKey string
 	Hash           [32]byte // hash of the canonical request without the idempotency key
@@ -232,8 +232,8 @@ type batchText struct {
 	partial, failed            string // titles
 	succeededItems             counted
 	failedItems, canceledItems counted
-	all                        string // sentence for a document that lists every failed item
-	some                       string // format string for other documents; arguments: number of listed items, number of failed items
+	all                        string // sentence for a document that lists all failed items
+	some                       string // format string if only some are listed; arguments: number of listed items, number of failed items
 	refused                    string // detail of a refused item; "" means the stored detail
 }
 

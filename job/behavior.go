@@ -52,8 +52,7 @@ type PlannedFailure struct {
 	Problem  PlannedProblem `json:"problem,omitzero"`
 }
 
-// PlannedProblem is the content of a planned failure's outcome document. Members that are not set have the values of the reason
-// CustomFailed.
+// PlannedProblem is the content of a planned failure's outcome document. Missing members default to the values of the reason CustomFailed.
 type PlannedProblem struct {
 	Type       string          `json:"type,omitempty"`
 	Title      string          `json:"title,omitempty"`
@@ -162,7 +161,7 @@ func (b *Behavior) ResultSize() int {
 }
 
 // Timeline is the course of one attempt of a CUSTOM job. It depends only on the definition and the attempt, so it is the same on every
-// worker. The time scale is not applied to its times.
+// worker. The time scale does not apply to the times of a Timeline.
 type Timeline struct {
 	Duration time.Duration   // duration with jitter; progress is spread over it
 	End      time.Duration   // end of the attempt; before Duration if it fails earlier
@@ -170,8 +169,8 @@ type Timeline struct {
 	Events   []PlannedEvent  // events in the order of their times, none after End
 }
 
-// Timeline returns the course of an attempt of a CUSTOM job. If jitter shortens the attempt, events planned for a later time are emitted
-// when the attempt ends.
+// Timeline returns the course of an attempt of a CUSTOM job. Jitter may shorten the attempt. Events that were planned after the new end are
+// then emitted at the end. An early failure drops the events that were planned after the failure.
 func (d Definition) Timeline(attempt int) Timeline {
 	b := d.Behavior
 	t := Timeline{Duration: b.Duration, Failure: b.FailureOf(attempt)}

@@ -171,7 +171,8 @@ const (
 	itemNotFinal = "The job has not ended."
 )
 
-// Left reports whether the operation leaves the job unchanged. If so, it also returns the item with the result.
+// Left returns the item with its result, and true, if the operation leaves the job unchanged. Otherwise it returns the item as it is, and
+// false.
 func (b *Bulk) Left(i BulkItem) (BulkItem, bool) {
 	var refusal error
 	switch j := i.Job; {
@@ -216,7 +217,7 @@ type BulkReason struct {
 	Count  int        `json:"count"`
 }
 
-// BulkLook holds the matching jobs that a dry run found in one batch of rows.
+// BulkLook is the result of one read of a dry run. It describes the matching jobs among the rows that were read.
 type BulkLook struct {
 	Looked int
 	Last   ID   // last job that was read

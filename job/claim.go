@@ -16,13 +16,14 @@ type Task struct {
 	// TraceParent is the parent span, as in W3C Trace Context; "" for an untraced job.
 	TraceParent string
 
-	// The following members are only shown by tools that list the queue's tasks. Handlers do not get them.
+	// Tools that list the queue's tasks show ClientID, WorkKind and Reason. Handlers do not get these three fields.
 	ClientID ID
 	WorkKind Kind
 	Reason   Reason // failure of the previous attempt; "" for a first attempt
 }
 
-// Handlers of tasks return the following errors. Any other error means that the infrastructure failed. The queue then repeats the task.
+// Handlers of tasks return TaskFailed, TaskEarly or ErrTaskStale. Any other error means that the infrastructure failed. The queue then
+// repeats the task.
 
 // TaskFailed reports a failed attempt or delivery. The failure is already stored. The queue counts the task as failed.
 type TaskFailed struct {
@@ -104,14 +105,15 @@ type Finish struct {
 	State   State
 	Failure *Failure
 	Result  *Result
-	// If RetryWait is not nil, the same commit queues the next attempt (auto_retry). The next attempt runs after this wait.
+	// If RetryWait is not nil, the commit that ends the attempt also queues the next attempt (auto_retry). The next attempt runs after this
+	// wait.
 	RetryWait *time.Duration
 	// Exhausted is set if the last allowed attempt failed. The store then adds the event job.retries_exhausted.
 	Exhausted bool
 	// If Emit is set, the store adds the event event.emitted before the final event.
 	Emit *Emission
-	// EndedAt is the end of the work by a test bed's clock; nil means now. It is needed because that clock may jump before the end is stored.
-	// Without a test bed, EndedAt is ignored.
+	// EndedAt is the end of the work by a test bed's clock; nil means now. The clock may jump between the end of the work and the time when
+	// the store writes it. Without a test bed, EndedAt is ignored.
 	EndedAt *time.Time
 }
 
@@ -124,7 +126,7 @@ type Finished struct {
 	WorkKind Kind
 	Duration time.Duration
 	Next     *Task // task of the automatic retry
-	// Resumed are tasks of the client's other jobs, which are no longer throttled.
+	// Resumed are tasks of other jobs of the client. These jobs were throttled, and may run now.
 	Resumed []Task
 }
 

@@ -198,7 +198,7 @@ func ofAllTables(counts map[string]int) map[string]int {
 
 // ErasureStep is the result of a part of an erasure.
 type ErasureStep struct {
-	Erasure    *Erasure // state after the part
+	Erasure    *Erasure // the erasure with its new progress
 	Progress   bool     // false if the erasure must wait, for example until older transactions have ended
 	Unfinished []ID     // jobs to cancel
 	Tasks      []Task   // tasks of removed jobs

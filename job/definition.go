@@ -166,9 +166,9 @@ func (d Definition) Validate() error {
 // WeightUnit is the number of bytes in a unit of weight. Weight counts toward a client's daily storage limit.
 const WeightUnit = 16 * kib
 
-// Weight returns the additional storage of the job compared with an ordinary job, in units. One unit of params and one unit of result are
-// free. The planned events of a CUSTOM job count once for each allowed attempt. Two receivers add a unit, for the deliveries of state
-// changes.
+// Weight returns how much more storage the job needs than an ordinary job, in units. The first unit of params and the first unit of the
+// result are free. The planned events of a CUSTOM job are counted for each allowed attempt. Every two receivers add one unit, for the
+// deliveries of state changes.
 func (j *Job) Weight(receivers int) int {
 	d := j.Definition
 	weight := units(len(j.Params)) - 1 + units(d.PayloadSize) - 1 + receivers/2

@@ -163,14 +163,14 @@ type DeliveryPolicy struct {
 	Backoff    Backoff
 }
 
-// A delivery that is older than this is given up after an internal error.
+// An internal error ends a delivery only if the delivery is older than maxInternalAge.
 const maxInternalAge = 3 * 24 * time.Hour
 
-// Next returns the state of the claimed delivery d after one more attempt, and the wait before the next one.
+// Next returns the state of the claimed delivery d after an attempt with the result s, and the wait before the next attempt.
 //
 // The wait is random, between 50 % and 100 % of the exponential backoff. After a timeout or a 429 the backoff is doubled, up to its
-// maximum. If the receiver sent Retry-After, that time replaces the random wait. It is limited to between one and two times the backoff.
-// Internal errors do not count as tries. An internal error ends a delivery that is older than maxInternalAge.
+// maximum. If the receiver sent Retry-After, the wait is that time, but at least the backoff and at most twice the backoff. Internal errors
+// do not count as tries. An internal error ends a delivery that is older than maxInternalAge.
 func (p DeliveryPolicy) Next(d *Delivery, s Sent, random float64) (DeliveryState, time.Duration) {
 	try := d.Tries + 1
 	switch s.Attempt.Error {

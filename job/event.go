@@ -21,10 +21,10 @@ const (
 	EventLeaseExpired     = "job.lease_expired"
 	EventRetriesExhausted = "job.retries_exhausted"
 	EventEmitted          = "event.emitted"
-	EventBatchCompleted   = "batch.completed" // this event and the following ones have no job
-	EventBulkCompleted    = "bulk.completed"
-	EventWebhookDisabled  = "webhook.disabled"
-	EventWebhookTest      = "webhook.test"
+	EventBatchCompleted   = "batch.completed"  // no job
+	EventBulkCompleted    = "bulk.completed"   // no job
+	EventWebhookDisabled  = "webhook.disabled" // no job
+	EventWebhookTest      = "webhook.test"     // no job
 )
 
 // Event is one line of a job's history (API contract, sections 5 and 15). It never changes.
@@ -43,8 +43,8 @@ type Event struct {
 // Position is the place of an event among a client's events. Positions are ordered by Tx, then by ID, then by Seq. ID is the job's id, or
 // the event's id for an event without a job. The zero Position comes first.
 //
-// Tx is the id of the transaction that wrote the event, or the Tx of the job's previous event if that is larger. So a job's events keep
-// their order.
+// Tx is usually the id of the transaction that wrote the event. If the job's previous event has a larger Tx, both events have that Tx. So a
+// job's events keep their order.
 type Position struct {
 	Tx  uint64
 	ID  ID

@@ -1,7 +1,7 @@
 package job
 
-// Reason is the reason for a failed attempt. It is also the last part of the problem type URI, so it is public and its meaning never
-// changes.
+// Reason is the reason for a failed attempt. A Reason is also the last part of a problem type URI. These URIs are public, so the meaning of
+// a Reason never changes.
 type Reason string
 
 // Reasons for failed attempts.

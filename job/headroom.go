@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Lease is a process's request for capacity, which is a number of jobs. The grant limits how many jobs the process stores until it renews
-// the lease.
+// Lease is a process's request for capacity. Capacity is a number of jobs. The process stores at most the granted number of jobs before it
+// renews the lease.
 type Lease struct {
 	ID, Process ID
 	New         bool          // the lease is not stored yet
@@ -19,8 +19,8 @@ type Lease struct {
 	Counted     *Counted      // new count of all jobs; nil if this request contains no count
 }
 
-// Counted is the result of a count. Jobs is the number of stored jobs. Reported is the total of all reports when the count began. Later
-// reports are added to the count.
+// Counted is the result of a count. Jobs is the number of jobs. Reported is the total number of jobs that all processes had reported when
+// the count began. Jobs that are reported later are added to the count.
 type Counted struct{ Jobs, Reported Load }
 
 // Headroom is the capacity that a lease grants.

@@ -260,7 +260,7 @@ type Receipt struct {
 // Canceling is a cancel of an unfinished job.
 type Canceling struct {
 	Change Change
-	Before *Job // the job before the cancel, with its identity, batch, state, start, definition, callback and trace only
+	Before *Job // the job before the cancel; only identity, batch, state, start, definition, callback and trace are set
 }
 
 // Change is the result of a cancel or a retry, with the current state of the job.

@@ -132,7 +132,7 @@ func (l Links) languageOf(requested string) string {
 func (l Links) ProblemType(slug string) string { return l.PublicURL + "/problems/" + slug }
 
 // At returns the address of an API path. The address begins with PublicURL if Absolute is set, or if PublicURL has a path. A reverse proxy
-// may remove this path from requests, so an address without it would not reach the API.
+// may remove the path of PublicURL from requests. A link without this path would not reach the API.
 func (l Links) At(path string) string {
 	_, host, _ := strings.Cut(l.PublicURL, "://")
 	if l.Absolute || strings.Contains(host, "/") {

@@ -124,8 +124,8 @@ func (r Request) TooLate(now time.Time) (Violation, bool) {
 		"up to one second in the past counts as now. The server's time is " + now.UTC().Format(time.RFC3339) + "."}, true
 }
 
-// TooFar reports whether execution_at is more than `limit` in the future, and returns the violation. A `limit` of 0 means no limit. A
-// request that was accepted once is not too far when it is repeated, because its execution_at only gets nearer.
+// TooFar reports whether execution_at is more than `limit` in the future, and returns the violation. A `limit` of 0 means no limit. The
+// repetition of an accepted request passes this check, because execution_at is nearer by then.
 func (r Request) TooFar(now time.Time, limit time.Duration) (Violation, bool) {
 	if limit == 0 || r.ExecutionAt == nil || !r.ExecutionAt.After(now.Add(limit)) || r.Type == Execute || r.Type == EmitEvent {
 		return Violation{}, false
@@ -156,7 +156,7 @@ type RequestKey struct {
 
 // Answer is the stored response to a request with an idempotency key. It must not contain secrets, because it is stored unchanged.
 type Answer struct {
-	Status  int // 0 if no response is stored, only Subject
+	Status  int // 0 if only Subject is stored
 	Header  map[string]string
 	Body    []byte
 	Subject ID // id of the created resource, or zero if there is none

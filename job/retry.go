@@ -13,7 +13,7 @@ type Strategy string
 const (
 	Exponential Strategy = "EXPONENTIAL" // doubled each time, with full jitter; the default
 	Constant    Strategy = "CONSTANT"    // the same each time, without jitter
-	Listed      Strategy = "LIST"        // the delays of the list in order, then always the last one, without jitter
+	Listed      Strategy = "LIST"        // the listed delays in order, without jitter; the last delay repeats
 )
 
 // RetryPolicy is a request's policy for the attempts of its job. Missing members default to the service's settings.

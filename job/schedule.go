@@ -12,7 +12,7 @@ const (
 	ShownRuns          = 5 // due times shown for a schedule
 	MaxCronBytes       = 200
 	MaxTimeZoneBytes   = 64
-	ScheduleOnTime     = time.Minute // a run that is later counts as missed, see CatchUp; a change of leader takes less time
+	ScheduleOnTime     = time.Minute // after this delay a due time counts as missed, see CatchUp; a change of leader takes less time
 	scheduleErrorBytes = 500
 )
 
@@ -59,7 +59,7 @@ type ScheduledJob struct {
 	Retry         *RetryPolicy    `json:"retry,omitempty"`
 }
 
-// ScheduledJobOf returns the part of a request that is stored for each run.
+// ScheduledJobOf returns the part of a request that a schedule stores for its runs.
 func ScheduledJobOf(r Request) ScheduledJob {
 	return ScheduledJob{r.Type, r.WorkKind, r.Callback, r.Params, r.AutoRetry, r.Emit, r.CorrelationID, r.Behavior, r.Retry}
 }
@@ -92,7 +92,7 @@ type ScheduleProgress struct {
 	Pending  *time.Time // due time of a run that waits for an earlier run to end
 	Retrying bool       // the submission for DueAt was refused and will be repeated
 
-	Runs, Missed, Skipped int64 // Runs: due times with a job; Missed: too late for a job; Skipped: skipped because of Overlap
+	Runs, Missed, Skipped int64 // numbers of due times: with a job, too late for a job, skipped because of Overlap
 	LastDueAt             *time.Time
 	LastJobID             ID
 	LastError             *ScheduleError

@@ -63,8 +63,8 @@ var timeForm = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d{
 // lastTime is the last microsecond that RFC 3339 can express.
 var lastTime = time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC)
 
-// ParseTime parses an RFC 3339 timestamp in UTC ("Z" or "+00:00", in either case) with at most nine decimals. It rounds up to
-// microseconds, the precision of the database, so nothing runs early. The result is at most lastTime.
+// ParseTime parses an RFC 3339 timestamp in UTC ("Z" or "+00:00", in either case) with at most nine decimals. It rounds up to microseconds,
+// the precision of the database. Rounding up ensures that no job runs early. The result is at most lastTime.
 func ParseTime(s string) (time.Time, error) {
 	if !timeForm.MatchString(s) {
 		return time.Time{}, ErrBadTime

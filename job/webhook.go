@@ -72,8 +72,8 @@ func (r DisabledReason) Text() string {
 	}
 }
 
-// MaxWebhooks limits the webhooks of a client. The transaction that writes an event also writes its deliveries, and many webhooks would
-// make a large batch slow.
+// MaxWebhooks limits the webhooks of a client. The transaction that writes an event also writes a delivery for each webhook, so many
+// webhooks would make a large batch of jobs slow.
 const MaxWebhooks = 10
 
 // SubscribableEvents are the events that a webhook can request by name. Progress is not in the list, because only event streams send it.

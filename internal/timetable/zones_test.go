@@ -72,7 +72,7 @@ func TestEveryZone(t *testing.T) {
 			var changes []int
 			for m := range offsets {
 				if m%quarter != 0 {
-					offsets[m] = offsets[m-1] // clocks change at full quarters of an hour
+					offsets[m] = offsets[m-1] // offsets change only at full quarters of an hour
 					continue
 				}
 				_, seconds := countFrom.Add(time.Duration(m) * time.Minute).In(zone).Zone()
@@ -91,7 +91,6 @@ func TestEveryZone(t *testing.T) {
 	}
 }
 
-// compareDue skips minutes without a due time, for speed.
 func compareDue(t *testing.T, zone string, offsets []int16, matches []uint16, first, last, from, until int) {
 	t.Helper()
 	at := func(m int) time.Time { return countFrom.Add(time.Duration(m) * time.Minute) }

@@ -59,8 +59,7 @@ func read(linked Info, build *debug.BuildInfo) Info {
 	return info
 }
 
-// recorded adds the module's version from the Go tool's build information. If the program was built in a repository, recorded also adds
-// the commit.
+// recorded sets the version from the Go tool's build information. It also sets the commit and its date, if they are known.
 func recorded(info Info, build *debug.BuildInfo) Info {
 	if version := build.Main.Version; version != "(devel)" {
 		info.Version = version

@@ -5,8 +5,8 @@ const (
 	pageSize   = 4096
 )
 
-// memory is the memory that a run has allocated, in units of 1 MiB. All runs share one budget. A run that finds the budget used up takes no
-// more memory, but does not fail.
+// memory holds the memory of one run, in units of 1 MiB. All runs share one budget. When the budget is used up, a run takes no more memory,
+// but does not fail.
 type memory struct {
 	budget chan struct{}
 	held   [][]byte

@@ -19,8 +19,9 @@ const (
 )
 
 // resultFor depends only on d, so every attempt of a job returns the same bytes. Most results are a JSON object with the kind and the seed,
-// padded to exactly d.PayloadSize bytes. A CUSTOM job can set the body. Otherwise, its result has the size and media type that the job asks
-// for. A type other than JSON gets random letters. If the object does not fit, the result is a JSON string, or the number 0 for one byte.
+// padded to exactly d.PayloadSize bytes. A CUSTOM job can set the body, or the size and the media type. If the size is too small for the
+// object, the result is a JSON string, or the number 0 for one byte. For a media type other than JSON, the result consists of random
+// letters.
 func resultFor(d job.Definition) *job.Result {
 	if d.WorkKind == job.ManySmallOutputs {
 		return lines(d)

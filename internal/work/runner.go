@@ -14,8 +14,8 @@ import (
 // DefaultMaxMemory is the default memory limit of all runs together: 64 MiB.
 const DefaultMaxMemory = job.MaxBehaviorMemory
 
-// An attempt has this many steps (CUSTOM chooses its own), and reports progress at the start of each step. If the attempt takes no time,
-// it has instantSteps.
+// An attempt has `steps` steps, or `instantSteps` if it takes no time. A CUSTOM job chooses its own number. Each step begins with a
+// progress report.
 const (
 	steps        = 10
 	instantSteps = 2
@@ -26,7 +26,7 @@ type Config struct {
 	TimeScale float64       // multiplies every duration; 0: work takes no time
 	Limit     time.Duration // execution limit; TimeScale is not applied to it
 	TempDir   string        // for IO_HEAVY and CUSTOM; "": the system's temporary folder
-	MaxMemory int           // limit in bytes for all runs of MEMORY_SPIKE and CUSTOM together; 0 is DefaultMaxMemory
+	MaxMemory int           // limit in bytes, shared by all runs of MEMORY_SPIKE and CUSTOM; 0 means DefaultMaxMemory
 }
 
 // Runner runs work. It is safe for concurrent use and starts no goroutines.

@@ -18,7 +18,7 @@ var (
 		"unexpected str", "unexpected text", "unexpected int", "unexpected number", "unexpected float", "unexpected number")
 )
 
-// Decode reads text into a value. It refuses members that the value's type lacks. Its errors contain the line, but no Go types.
+// Decode reads YAML text into the value that `to` points to. It refuses unknown members. Its errors contain the line, but no Go types.
 func Decode(text []byte, to any) error {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)

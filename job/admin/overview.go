@@ -38,7 +38,7 @@ type Situation struct {
 	Running  int          `json:"running"`
 	Waiting  WaitingJobs  `json:"waiting"`
 	Workers  WorkerTotals `json:"workers"`
-	// LostWorkers is the number of workers that still have jobs some seconds after their lease ended. LostJobs is the number of these jobs.
+	// LostWorkers counts workers that still have jobs some seconds after the worker's lease ended. LostJobs counts these jobs.
 	LostWorkers int `json:"lost_workers"`
 	LostJobs    int `json:"lost_jobs"`
 	// Silent are workers with a valid lease that missed three heartbeats in a row.
@@ -64,7 +64,7 @@ type WebhookTrouble struct {
 	Since     *job.Time `json:"since"` // when that webhook's failures in a row began
 }
 
-// SilentWorker is a worker that missed heartbeats. Held is the number of its jobs.
+// SilentWorker is a worker that missed heartbeats. Held is the number of jobs that the worker holds.
 type SilentWorker struct {
 	Name        string   `json:"name"`
 	Held        int      `json:"held"`

@@ -25,8 +25,8 @@ var API = fault.API{
 	Expired: string(job.CodeTokenExpired),
 }
 
-// Scope selects the requests, jobs and deliveries of a client that have the label of one session. Session is the id of this session. A
-// zero Session selects those without a label.
+// Scope selects the requests, jobs and deliveries of a client that have the label of one session. Session is the id of this session. A zero
+// Session selects requests, jobs and deliveries without a label.
 type Scope struct{ Client, Session job.ID }
 
 var roles = map[string]verdict.Role{
@@ -40,7 +40,7 @@ func RoleOf(operation string) verdict.Role { return roles[operation] }
 
 // Shape names the JSON members that contain ids and states of jobs, batches and bulk operations, in ForgeRun's API and in outcome
 // documents. An event or a delivery has event_name instead of a state. The filter of a bulk operation has the members batch_id and state,
-// but is no batch: the state of a batch is in `status`.
+// but is not a batch. A batch has its state in `status`.
 var Shape = wire.Shape{
 	Things: []wire.Thing{
 		{

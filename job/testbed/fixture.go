@@ -41,7 +41,7 @@ type Fixture struct {
 	Problem       job.PlannedProblem
 	Result        job.PlannedResult
 
-	// ProblemText and ResultText are the JSON of Problem and Result in the request; the job's params contain them.
+	// ProblemText and ResultText are the JSON texts of Problem and Result in the request. They become part of the job's params.
 	ProblemText, ResultText json.RawMessage
 }
 

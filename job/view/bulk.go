@@ -2,7 +2,7 @@ package view
 
 import "github.com/forgerun/forgerun/job"
 
-// Bulk is a bulk operation without its filter, because the filters of the two APIs differ.
+// Bulk is a bulk operation without its filter. Each API adds its own type of filter.
 type Bulk struct {
 	BulkID     job.ID         `json:"bulk_id"`
 	Action     job.BulkAction `json:"action"`
