@@ -6,9 +6,9 @@ CREATE TABLE clients (
   name       text CONSTRAINT clients_name_length CHECK (length(name) BETWEEN 1 AND 100) -- given by operators
 );
 
--- Erasures of clients with all their data. Rows are never removed: they prove the erasure, and refuse_erased needs them. `since` is the
--- transaction in which the current step began. The step continues after the row that `position` and `position_job` name. The columns
--- `removed` and `remaining` have the number of rows for each table.
+-- Erasures of clients with all their data. Rows are never removed: they prove the erasure, and refuse_erased needs them. The column `since`
+-- has the id of the transaction in which the current step began. The step continues after the row that `position` and `position_job` name.
+-- The columns `removed` and `remaining` have the number of rows for each table.
 CREATE TABLE erasures (
   erasure_id    uuid PRIMARY KEY,
   client_id     uuid NOT NULL CONSTRAINT erasures_one_of_a_client UNIQUE,
@@ -33,7 +33,7 @@ CREATE TABLE erasures (
 CREATE INDEX erasures_open ON erasures (erasure_id) WHERE finished_at IS NULL;
 
 -- Refuses new rows of erased clients. Submissions do not need the check: they need an API key, and the transaction that stores the erasure
--- revokes the client's keys. The check sees every committed erasure. So only transactions that were running when the erasure was committed
+-- revokes the client's keys. The check sees every committed erasure. Only transactions that were already running at the erasure's commit
 -- can still add rows.
 -- +goose StatementBegin
 CREATE FUNCTION refuse_erased() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -62,13 +62,14 @@ CREATE TABLE jobs (
     execution_at IS NULL OR (run_at >= execution_at AND (started_at IS NULL OR started_at >= execution_at))),
   CONSTRAINT jobs_attempt_in_range CHECK (attempt BETWEEN 1 AND max_attempts)
 )
--- A job moves through four indexes in its life. Each move leaves a dead entry in the old index. A scan reads the dead entries before the
--- live ones, until a vacuum removes the dead entries. A vacuum also marks pages as all-visible, which lets an index-only scan count
--- waiting jobs. Ended jobs stay for weeks, so the table is large. The default scale factor (0.2) would delay a vacuum too long.
+-- A job moves through four indexes in its life. Each move leaves a dead entry in the old index, and scans read the dead entries until a
+-- vacuum removes them. After a vacuum, index-only scans can also count waiting jobs without reading the table. Ended jobs stay for weeks,
+-- so the table is large. The default scale factor (0.2) would delay a vacuum too long.
 WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);
 
 -- Includes client_id and queued_at, so that an index-only scan can count a million waiting jobs by client. The two columns cause no
--- further index updates. client_id never changes. A change of queued_at already changes jobs_scheduled.
+-- additional index updates. client_id never changes. queued_at is part of the condition of jobs_scheduled, so a change of queued_at updates
+-- indexes anyway.
 CREATE INDEX jobs_waiting ON jobs (run_at, job_id) INCLUDE (client_id, queued_at) WHERE worker_id IS NULL AND finished_at IS NULL;
 CREATE INDEX jobs_scheduled ON jobs (execution_at, job_id) WHERE queued_at IS NULL AND finished_at IS NULL;
 CREATE INDEX jobs_held ON jobs (worker_id) WHERE worker_id IS NOT NULL;
@@ -86,11 +87,11 @@ CREATE INDEX jobs_batch ON jobs (batch_id, job_id) WHERE batch_id IS NOT NULL;
 CREATE INDEX jobs_batch_open ON jobs (batch_id) WHERE batch_id IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX jobs_schedule ON jobs (schedule_id, job_id) WHERE schedule_id IS NOT NULL;
 CREATE INDEX jobs_schedule_open ON jobs (schedule_id) WHERE schedule_id IS NOT NULL AND finished_at IS NULL;
--- scheduled_for comes first, so the planner does not use this index to find the jobs of one schedule.
+-- If schedule_id came first, the planner would also use this index to find the jobs of one schedule.
 CREATE UNIQUE INDEX jobs_one_for_each_due_time ON jobs (scheduled_for, schedule_id) WHERE scheduled_for IS NOT NULL;
 
 -- One report for each finished attempt. A report never changes. event_seq is the seq of the attempt's last event. The report shows the
--- job's events up to this event.
+-- job's events from the first one to event_seq.
 CREATE TABLE reports (
   job_id      uuid NOT NULL,
   attempt     int NOT NULL,

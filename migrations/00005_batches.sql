@@ -23,8 +23,8 @@ CREATE TABLE batches (
 CREATE INDEX batches_open ON batches (batch_id) WHERE completed_at IS NULL;
 CREATE INDEX batches_ended ON batches (completed_at) WHERE completed_at IS NOT NULL;
 
--- An operation first copies the matching jobs into bulk_items, newest first, in several steps. Each step stores the id of its last job in
--- the column `position`. Then the operation processes the items. The counters and the results of items are written in one transaction.
+-- An operation first stores the matching jobs in bulk_items, newest first, in several steps. Each step stores the last job that it read in
+-- the column `position`. Then the operation processes the items. The results of items and the counters are written in one transaction.
 -- client_id is null if an operator started the operation. No index contains the counters, so their updates are in place (HOT).
 CREATE TABLE bulk_operations (
   bulk_id     uuid PRIMARY KEY,

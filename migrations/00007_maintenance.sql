@@ -59,8 +59,8 @@ CREATE TABLE history (
   PRIMARY KEY (width, at)
 );
 
--- Outcomes that must still be appended to the Redis stream, or were appended so recently that a crash of Redis may lose them. Only database
--- sessions with the setting forgerun.outcome_stream write to this table.
+-- Outcomes for the Redis stream. A row stays until its outcome is in the stream and a crash of Redis can no longer lose the outcome. Only
+-- database sessions with the setting forgerun.outcome_stream write to this table.
 CREATE TABLE outcome_outbox (
   job_id       uuid NOT NULL,
   attempt      int NOT NULL,

@@ -1,8 +1,8 @@
 -- +goose Up
 
 -- Actions of operators through the operator API. An entry is written before the action and completed afterwards. If the process dies in
--- between, status stays null: the action may or may not have happened. Ids are ordered by time, so the primary key gives the newest
--- entries.
+-- between, status stays null: the action may or may not have happened. Ids are ordered by time, so the newest entries are found by primary
+-- key.
 CREATE TABLE audit (
   audit_id    uuid PRIMARY KEY,
   at          timestamptz NOT NULL DEFAULT clock_timestamp(),

@@ -78,7 +78,7 @@ CREATE TABLE testbed_clock (
 
 -- Connections of a test bed search this schema before pg_catalog, so they use the functions below. Moving the clock replaces these
 -- functions by functions with constants. Postgres inlines the new functions, and makes new plans for cached statements. Other connections
--- find the functions of pg_catalog first.
+-- search pg_catalog first, so they use the functions of Postgres.
 CREATE FUNCTION now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
   AS 'SELECT pg_catalog.now()';
 CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
@@ -90,8 +90,9 @@ CREATE FUNCTION testbed_moment(due timestamptz) RETURNS timestamptz LANGUAGE sql
   AS 'SELECT pg_catalog.clock_timestamp()';
 
 -- Moves the clock forward by `jump`. It also sets the clock's rate to new_rate, or freezes the clock. The move takes effect `wait` after
--- the call, and must be committed by then. Until the commit, statements use the old functions. A later commit could set the clock back,
--- because these functions may have returned later times. One call does everything, so that the commit follows soon after the clock is read.
+-- the call, and must be committed by then. Until the commit, statements use the old functions. A late commit could set the clock back,
+-- because the old functions may already have returned later times. One call does everything, so that the commit follows soon after the
+-- clock is read.
 -- +goose StatementBegin
 CREATE FUNCTION testbed_move(next bigint, jump interval, wait interval, old_rate float8, new_rate float8, new_frozen boolean)
 RETURNS void LANGUAGE plpgsql AS $$

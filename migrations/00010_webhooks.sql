@@ -66,8 +66,8 @@ CREATE TABLE deliveries (
   CONSTRAINT deliveries_delivered_no_error CHECK (state <> 'DELIVERED' OR last_error IS NULL),
   CONSTRAINT deliveries_failed_has_error CHECK (state <> 'FAILED' OR last_error IS NOT NULL)
 )
--- Each row is written a few times and then only read. Every write leaves a dead index entry. By default, a vacuum would remove dead
--- entries only after a fifth of the table has changed.
+-- Each row is written a few times and then only read. Every write leaves a dead index entry. By default, a vacuum would remove dead entries
+-- too late, after a fifth of the table has changed.
 WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_insert_scale_factor = 0.05);
 CREATE INDEX deliveries_waiting ON deliveries (client_id, endpoint_id, next_attempt_at)
   WHERE state = 'PENDING' AND claimed_until IS NULL;
@@ -155,8 +155,8 @@ $$;
 CREATE TRIGGER client_events_delivered AFTER INSERT ON client_events REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION deliver_client_events();
 
--- A job's removal also removes its deliveries and their attempts. A DELETE that waited for locks does not see deliveries that were written
--- meanwhile. The triggers run later and see them. Deliveries are locked in order of their ids.
+-- A job's removal also removes its deliveries and their attempts. A DELETE that waits for locks does not see deliveries that are written
+-- during the wait. The triggers run after the wait, so they see all deliveries. Deliveries are locked in order of their ids.
 -- +goose StatementBegin
 CREATE FUNCTION remove_deliveries() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
