@@ -39,7 +39,7 @@ type Admin struct {
 	Log *slog.Logger
 }
 
-// The queue dashboard, the console's files and the page about this process are mounted at these paths.
+// Paths of the queue dashboard, the console's files and the page about this process.
 const (
 	DashboardPath = "/asynqmon"
 	ConsolePath   = "/console/"

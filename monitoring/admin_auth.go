@@ -24,8 +24,8 @@ func requireOperator(guard operators.Guard, next http.Handler) http.Handler {
 	})
 }
 
-// checkOrigin refuses a request if its host is not this listener's, or if a page of another origin sent it. Without a Sec-Fetch-Site
-// header, only Guard checks the origin of a request.
+// checkOrigin refuses a request if its host is not this listener's, or if a page of another origin sent it. It checks the origin only if
+// the request has a Sec-Fetch-Site header. Guard checks the origin of other requests.
 func (a Admin) checkOrigin(next http.Handler) http.Handler {
 	hosts := a.Hosts
 	if hosts == nil && a.Guard.Tokens.None() {

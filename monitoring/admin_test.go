@@ -188,7 +188,7 @@ func TestAdminLimitsAndLogsGuesses(t *testing.T) {
 		require.NotContains(t, out.String(), "frk_")
 	}
 	out.Reset()
-	a.Guard.Attempts = authlimit.New(time.Now, telemetry.In(nil)) // the old limiter refuses this address for a while
+	a.Guard.Attempts = authlimit.New(time.Now, telemetry.In(nil)) // the previous limiter would refuse this address
 	h = a.Handler()
 	require.Equal(t, http.StatusOK, get(h, "/debug/pprof/cmdline", bearer).Code)
 	get(h, "/metrics", nil)

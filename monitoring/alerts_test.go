@@ -52,8 +52,6 @@ func readYAML(t *testing.T, path string, into any) {
 
 const runbookURL = "https://github.com/forgerun/forgerun/blob/main/docs/how-to/runbook.md#"
 
-// The runbook has a paragraph for each alert, in the order of the rules, and each alert links to its paragraph. No paragraph names an
-// alert that does not exist.
 func TestRunbookHasEachAlert(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/how-to/runbook.md")

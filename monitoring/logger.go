@@ -11,8 +11,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// NewLogger makes the process' logger. It writes JSON, one object on each line, or text for people. Both formats quote text from clients,
-// so this text cannot break lines or control a terminal. If the context has a recorded span, the line contains that span's trace_id and
+// NewLogger makes the process' logger. It writes JSON, one object on each line, or text for people. Both formats quote text from clients.
+// Such text cannot begin a new line or control a terminal. If the context has a recorded span, the line contains that span's trace_id and
 // span_id.
 func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: level}
@@ -28,8 +28,8 @@ func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, erro
 // traceHandler adds the ids of the context's span to a line, at the top level, outside all groups.
 type traceHandler struct {
 	slog.Handler
-	// outer is the handler before the first WithGroup. inner repeats that call and all later WithGroup and WithAttrs calls on a given handler.
-	// Both are nil before the first WithGroup.
+	// outer is the handler before the first call of WithGroup. inner applies the first WithGroup, and all later WithGroup and WithAttrs, to
+	// another handler. Both are nil before the first call of WithGroup.
 	outer slog.Handler
 	inner func(slog.Handler) slog.Handler
 }

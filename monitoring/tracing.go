@@ -86,7 +86,8 @@ func newExporter(ctx context.Context, protocol string) (sdktrace.SpanExporter, e
 var errRedirect = errors.New("the collector returns a redirect, which is not followed: set the collector's final address")
 
 // proxyForCollector is the Proxy function of the exporter. It ignores the proxy of the environment, because only the collector may see the
-// spans and the request's headers. Before net/http follows a redirect, it calls proxyForCollector again, which then returns an error.
+// spans and the request's headers. net/http also calls proxyForCollector before it follows a redirect. proxyForCollector then returns an
+// error, so redirects are not followed.
 func proxyForCollector(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, errRedirect
@@ -102,7 +103,7 @@ type reporter struct {
 	sent, failed prometheus.Counter
 }
 
-// ended counts the sampled spans that end, even if a full buffer drops them.
+// ended counts all sampled spans that end, including spans that a full buffer drops.
 type ended struct {
 	sdktrace.SpanProcessor
 	spans prometheus.Counter
