@@ -33,7 +33,7 @@ type eraseStep struct {
 //     refused. The step settle waits for the transactions that did not see the erasure.
 //   - Jobs are canceled before the first is removed. A job that is retried later is canceled again before its removal.
 //   - Deliveries belong to a job or a webhook, and are removed with it.
-//   - settle_jobs waits for transactions that found a job before its removal. Such a transaction may still write a
+//   - settle_jobs waits for transactions that read a job before its removal. Such a transaction may still write a
 //     tombstone, or an item of an operator's bulk operation. Later steps remove both.
 //   - Events without a job are removed after the webhooks and batches that they belong to.
 //   - Then the steps count all rows. If any are left, the erasure begins again.
@@ -66,8 +66,8 @@ var eraseSteps = []eraseStep{
 	{"finish", false, (*erasing).finish},
 }
 
-// resetSteps are the steps of a reset of a client's test bed. A reset does not refuse new rows, so waiting for older transactions would be
-// useless. Sessions and their recorded exchanges stay.
+// resetSteps are the steps of a reset of a client's test bed. A reset does not refuse new rows, so it has no steps that wait for older
+// transactions. Sessions and their recorded exchanges stay.
 var resetSteps = append(slices.DeleteFunc(slices.Clone(eraseSteps), func(s eraseStep) bool { return !s.inReset }),
 	eraseStep{"idempotency_keys", true, limited("idempotency_keys", statement("forgetAnswers"))})
 
@@ -92,8 +92,8 @@ func counted(table, sql string) func(*erasing, context.Context) (bool, error) {
 	}
 }
 
-// walk sends a statement that reads the next rows of a table. The statement returns the number of rows that it read, the last row, and how
-// many rows belong to the client.
+// walk runs a statement that reads the next rows of a table, and may remove the client's rows. The statement returns the number of rows
+// read, the last row read, and the number of the client's rows.
 func (e *erasing) walk(ctx context.Context, sql string, look int, found func(n int)) (done bool, err error) {
 	type looked struct {
 		Looked        int
@@ -186,8 +186,8 @@ func (e *erasing) waitingDeliveries(ctx context.Context) (bool, error) {
 	return n == 0, err
 }
 
-// jobs removes jobs with all their data. In the same transaction it counts data of these jobs that is left. Later, this data could not be
-// assigned to the client. The jobs are locked, so that no other statement adds data to them meanwhile.
+// jobs removes jobs with all their data. In the same transaction it checks that no data of these jobs is left, because later such data
+// could not be assigned to the client. The jobs are locked, so that no other statement adds data to them meanwhile.
 func (e *erasing) jobs(ctx context.Context) (bool, error) {
 	found, err := pg.RowsIn(ctx, e.tx, pgx.RowToStructByPos[erasedJob], statement("chooseErasedJobs"),
 		pg.UUID(e.Erasure.ClientID), eraseJobLimit)

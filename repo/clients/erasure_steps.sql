@@ -15,7 +15,7 @@ WHERE erasure_id = @erasure
 -- name: erasureMayGoOn
 -- Reads whether all transactions and statements that began before the step have ended. It also checks the snapshots of all sessions of this
 -- database, because a transaction without writes has no transaction id. If `since` is above all transaction ids, the database was restored
--- from a backup. No transaction from before the restore is still running. Finds the erasure by primary key.
+-- from a backup. All transactions from before the restore have ended. Finds the erasure by primary key.
 -- Parameters: @erasure
 SELECT since > pg_snapshot_xmax(pg_current_snapshot()) OR since < pg_snapshot_xmin(pg_current_snapshot()) AND NOT EXISTS (
   SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
@@ -138,7 +138,7 @@ SELECT (SELECT count(*) FROM outcome_outbox WHERE job_id = ANY (@ids::uuid[]))
 
 -- name: lookErasedWebhooks
 -- Reads @look webhooks after a position by primary key. The second column is true if the webhook belongs to the client. The index by client
--- lacks deleted webhooks. Locks nothing.
+-- is not used, because it lacks deleted webhooks. Locks nothing.
 -- Parameters: @client, @after, @look
 SELECT webhook_id, client_id = @client FROM webhooks WHERE webhook_id > @after ORDER BY webhook_id LIMIT @look
 
@@ -274,8 +274,9 @@ DELETE FROM events WHERE ((job_id, seq) IN (SELECT job_id, seq FROM events WHERE
   AND job_id = ANY (ARRAY(SELECT job_id FROM events WHERE client_id = @client ORDER BY client_id, tx, job_id, seq LIMIT @limit))
 
 -- name: eraseAnswers
--- Removes idempotency keys using the primary key: the client's keys, and the key of the request that created the client. The latter key
--- belongs to no client. Skips rows that another transaction has locked. If rows are left after the last step, the erasure starts again.
+-- Removes idempotency keys using the primary key: the client's keys, and the key of the request that created the client. That request had
+-- no client, so its key is stored under the zero client id. Skips rows that another transaction has locked. If rows are left after the last
+-- step, the erasure starts again.
 -- Parameters: @client, @limit
 WITH own AS MATERIALIZED (
   SELECT ctid AS place FROM idempotency_keys WHERE client_id = @client ORDER BY client_id, endpoint, key

@@ -16,8 +16,8 @@ const maxOpenErasures = 100
 
 var scanErasure = pgx.RowToAddrOfStructByName[job.Erasure]
 
-// BeginErasure stores the erasure of a client and returns it. From the commit on, the client's keys are revoked in all processes, and
-// nothing new is stored for the client. If an erasure is already open, BeginErasure returns it unchanged. If the client is unknown or
+// BeginErasure stores the erasure of a client and returns it. The commit revokes the client's keys in all processes. From then on, the
+// store refuses new rows of the client. If an erasure is already open, BeginErasure returns it unchanged. If the client is unknown or
 // already erased, it returns pg.ErrErased.
 func (s *Store) BeginErasure(ctx context.Context, id job.ID, r job.ErasureRequest) (e *job.Erasure, begun bool, err error) {
 	err = s.db.InTx(ctx, "erase", func(ctx context.Context, tx pgx.Tx) error {
@@ -134,8 +134,8 @@ type erasing struct {
 	tx pgx.Tx
 }
 
-// advance does a part of the current step of an erasure. `last` is true if the last step is done; the next call then begins with the first
-// step. A newer ForgeRun may have written a step that this program does not know. Then the erasure starts again, because every step may be
+// advance does a part of the current step of an erasure. `last` is true if it completed the last step. The next call then begins with the
+// first step. If the stored step is unknown, for example because a newer ForgeRun wrote it, the erasure starts again. Every step may be
 // repeated.
 func (e *erasing) advance(ctx context.Context, steps []eraseStep) (last bool, err error) {
 	n := max(0, slices.IndexFunc(steps, func(s eraseStep) bool { return s.name == e.Erasure.Step }))

@@ -40,8 +40,8 @@ SELECT {{erasureColumns}} FROM erasures WHERE erasure_id < @before ORDER BY eras
 SELECT {{erasureColumns}} FROM erasures WHERE finished_at IS NULL ORDER BY erasure_id LIMIT @limit
 
 -- name: lockErasure
--- Locks an unfinished erasure, found by primary key. Every step of an erasure holds this lock. Even if two processes believe that they
--- lead, only one at a time does a step. No row: the erasure is done, or another process works on it.
+-- Locks an unfinished erasure, found by primary key. Every step of an erasure holds this lock. For a short time, two processes may both act
+-- as the leader, but only one of them can do a step. No row: the erasure is done, or another process works on it.
 -- Parameters: @erasure
 SELECT {{erasureColumns}} FROM erasures WHERE erasure_id = @erasure AND finished_at IS NULL FOR NO KEY UPDATE SKIP LOCKED
 

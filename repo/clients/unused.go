@@ -59,8 +59,9 @@ func (s *Store) CleanUnused(ctx context.Context, limit int) (more bool, err erro
 }
 
 // removeUnused removes clients and their keys, and makes all processes forget the keys. It locks the clients first, as every change of keys
-// does, so no key is added meanwhile. Then it locks the keys. It skips a client if one of its keys was used after findUnused read it. A
-// concurrent UseKey waits for the lock of the key. After the wait, the key was removed, or UseKey succeeds and the client stays.
+// does, so no key is added meanwhile. Then it locks the keys. It skips a client if one of its keys was used after findUnused read the key.
+// A concurrent UseKey waits for the lock of the key. After the wait, the key is gone and UseKey returns false, or the client stays and
+// UseKey succeeds.
 func removeUnused(ctx context.Context, tx pgx.Tx, found []pgtype.UUID, keep time.Duration) error {
 	clients, err := pg.RowsIn(ctx, tx, pg.RowToID, statement("lockUnused"), found)
 	if err != nil {
