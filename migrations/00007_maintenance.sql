@@ -19,10 +19,10 @@ CREATE TABLE workers (
   expires_at   timestamptz NOT NULL
 );
 
--- `active` is an upper bound for the number of unfinished jobs, and `queued` for the number of QUEUED jobs. The unused parts of the leases
--- in headroom_leases (see below) are not included. From time to time, the jobs are counted and the counts replace the bounds.
--- reported_active and reported_queued are totals of everything that was ever added to the bounds. Their growth during a count shows how
--- many jobs the count may have missed. Transactions that change headroom or headroom_leases lock this row first.
+-- `active` is an upper bound for the number of unfinished jobs, and `queued` for the number of QUEUED jobs. The bounds do not include the
+-- capacity in headroom_leases (see below) that is not used yet. From time to time, the jobs are counted and the counts replace the bounds.
+-- Each number that is added to a bound is also added to reported_active or reported_queued. These totals never decrease. Their growth
+-- during a count shows how many jobs the count may have missed. Transactions that change headroom or headroom_leases lock this row first.
 CREATE TABLE headroom (
   only_row        boolean PRIMARY KEY DEFAULT true CONSTRAINT headroom_one_row CHECK (only_row),
   active          bigint NOT NULL DEFAULT 0,
