@@ -15,8 +15,6 @@ func (f *fixture) another(opts ...func(*job.Submission)) (client, id job.ID) {
 	return client, f.submit(append(opts, ofClient(client))...)
 }
 
-// The events that one statement writes may belong to clients with and without webhooks and callbacks. Each event goes only to its own
-// subscribers.
 func TestEventsOfManyClientsInOneStatement(t *testing.T) {
 	f := setup(t)
 	var jobs, clients []string
@@ -62,8 +60,7 @@ func TestEventsOfManyClientsInOneStatement(t *testing.T) {
 	}
 }
 
-// Writing an event reads only its client's webhooks. It reads the event's job only if a webhook subscribes to the event, or if it is
-// unknown whether the job has a callback.
+// Writing an event reads only the webhooks of its client. It reads the job only if the event has, or may have, a receiver.
 func TestEventsReadFewRows(t *testing.T) {
 	f := setup(t)
 	const jobs, events = 5000, 10

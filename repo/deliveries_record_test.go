@@ -72,7 +72,7 @@ func TestResultsOfOneFlush(t *testing.T) {
 		want      []int
 	}{
 		"failures": {0, []int{7}},
-		"mixed":    {1, []int{0, 1}}, // 1 if one of the first two flushes writes a failure after the success
+		"mixed":    {1, []int{0, 1}}, // 1 if one of the first two results, which are failures, is written after the success
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := setup(t, patient)
@@ -85,7 +85,7 @@ func TestResultsOfOneFlush(t *testing.T) {
 					r = delivered(p[i])
 				}
 				calls = append(calls, begin(func() error { return errOf(f.store.RecordDelivery(f.ctx(), r)) }))
-				if i < 2 { // each flusher takes one result and waits
+				if i < 2 { // the first two results keep both flushers busy
 					f.awaitBlocked(i + 1)
 				}
 			}

@@ -95,8 +95,8 @@ func TestReplayOfALongHistory(t *testing.T) {
 	require.LessOrEqual(t, calls, 8, "the last 30,000 events have one transaction")
 }
 
-// A redelivered delivery is no longer FAILED. While FAILED deliveries are left, a replay returns no position, because the next call finds
-// them by their state.
+// A replay first redelivers the FAILED deliveries. While some of them are left, it returns no position. The next call finds the others by
+// their state.
 func TestReplayBeginsWithFailedDeliveries(t *testing.T) {
 	f := setup(t)
 	f.submit()
@@ -122,8 +122,9 @@ func (f *fixture) awaitOlderTransactions() {
 	})
 }
 
-// A replay also sends events that come after a pending transaction in the stream, but returns a position before that transaction. The
-// replay still ends. The test runs alone, because its pending transaction would hold up the replays of other tests on the same server.
+// A replay also sends events that come after a pending transaction in the stream. The returned position stays before the pending
+// transaction, but repeated calls do not loop. The test runs alone, because its pending transaction would hold up the replays of other
+// tests on the same server.
 func TestReplayStopsBeforePendingTransactions(t *testing.T) {
 	f := setupAt(t, repotest.URL(t))
 	f.submit()

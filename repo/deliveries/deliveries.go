@@ -135,14 +135,14 @@ const (
 	// maxReplayed is the maximum number of events that one call of ReplayEvents reads.
 	maxReplayed = 5000
 
-	// The stream is not sorted by time. An event may be up to replaySlack older than the event before it. Transactions that write events are
-	// shorter than replaySlack.
+	// The stream is not sorted by time: an event may be older than an event before it, but at most by replaySlack. Transactions that write
+	// events are shorter than replaySlack.
 	replaySlack = time.Minute
 )
 
 // ReplayEvents sends a webhook the events that it missed since the given time. First it makes the FAILED deliveries due. Then it queues
-// matching events that have no delivery to the webhook, in stream order. ReplayEvents reads a limited number of events. If more remain, it
-// returns the position to continue after. To begin, pass the zero position.
+// deliveries of the matching events that have no delivery to the webhook, in stream order. ReplayEvents reads a limited number of events.
+// If more events remain, it returns the position to continue after. Pass the zero position to begin.
 //
 // It skips the events of webhook tests, and the events that report that this webhook was disabled.
 func (s *Store) ReplayEvents(ctx context.Context, client, webhook job.ID, since time.Time, after job.Position, limit int) (

@@ -90,10 +90,10 @@ SELECT max(old)::text::xid8 FROM search
 -- deliveries_once. Waits for a delivery that another transaction is inserting. Skips jobs that are just being removed, and locks the
 -- others until the transaction ends.
 --
--- The returned position stays before the snapshot's xmin: pending transactions may still write events with a tx from the xmin on. Existing
--- events from the xmin on are queued, too, and the next call reads them again. The third column reports whether there are more events to
--- read. Unread events with a tx from the xmin on count only if this call queued deliveries. Otherwise, a caller that repeats the call would
--- loop as long as a transaction is pending.
+-- Pending transactions may still write events with a tx at or above the snapshot's xmin, so the returned position stays before the xmin.
+-- Existing events at or above the xmin are queued, too, and the next call reads them again. The third column reports whether there are more
+-- events to read. Unread events at or above the xmin count only if this call queued deliveries. Otherwise, a caller that repeats the call
+-- would loop as long as a transaction is pending.
 -- Parameters: @client, @webhook, @since, @limit, @after_tx, @after_id, @after_seq, @looked
 WITH target AS MATERIALIZED (
   SELECT webhook_id, events FROM webhooks WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL

@@ -80,13 +80,14 @@ func (s *Store) EventSeqs(ctx context.Context, jobs []job.ID) (map[job.ID]int, e
 	return pg.QueryByID(ctx, s.db, func(seq *int) []any { return []any{seq} }, statement("eventSeqs"), pg.Column(jobs, pg.UUID))
 }
 
-// errFuturePosition refuses a position that this server has not reached. It comes from another server, or from before a restore.
+// errFuturePosition refuses a position that this server has not reached. Such a position comes from another server, or from before a
+// restore.
 var errFuturePosition = job.Errorf(job.CodeMalformed, "This position is after the end of the stream: it does not belong to this stream.")
 
 // ClientEvents reads events of a client after a position, in the order of positions: at most `limit` of them, within pageBytes.
 //
-// ClientEvents returns an event only if no pending transaction can still insert an earlier one. Pending transactions, and the tx of their
-// events, are at or above the snapshot's xmin. So no more events with a tx below the xmin can appear.
+// ClientEvents returns an event only if no pending transaction can still insert an earlier one. It returns only events with a tx below the
+// snapshot's xmin. Pending transactions write only events with a tx at or above the xmin.
 func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
 	type line struct {
 		future, held, more bool
@@ -125,8 +126,8 @@ func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Posit
 	return feed, s.requireReader(ctx, feed.Events)
 }
 
-// requireReader returns an error if the API key of the context was revoked or has expired. The check runs after the read. So it sees every
-// revocation that was committed before these events.
+// requireReader returns an error if the API key of the context was revoked or has expired. The check runs after the events were read. So
+// events that were committed after a revocation are never returned.
 func (s *Store) requireReader(ctx context.Context, events []job.Occurrence) error {
 	key := job.KeyOf(ctx)
 	if key == "" || len(events) == 0 {

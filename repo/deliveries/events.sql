@@ -14,7 +14,7 @@ LEFT JOIN LATERAL (
 
 -- name: jobEvents
 -- Reads a job, found by the index jobs_client, and its events, found by primary key, in one snapshot. Without further events it returns one
--- row. The seq has no gaps, so the query steps from event to event and reads no data after the end of the page. LIMIT 1 in each step makes
+-- row. The seq has no gaps. The query steps from event to event, so it reads no data after the end of the page. LIMIT 1 in each step makes
 -- the planner search by the whole key.
 -- Parameters: @job, @client, @after, @limit, @max_bytes
 WITH RECURSIVE page AS (
@@ -39,8 +39,8 @@ SELECT job_id, event_seq FROM jobs WHERE job_id = ANY (@ids::uuid[])
 -- Reads at most @limit + 1 events after the position from each of the indexes events_client and client_events_client. Joins the other
 -- tables only to the chosen events. Without events it returns one row.
 --
--- Also reports whether events are held back because older transactions may still be pending. It searches for such events from the
--- snapshot's xmin on. A search from the position would read all later events for each page.
+-- Also reports whether events are held back because older transactions may still be pending. The search for such events begins at the
+-- snapshot's xmin. If it began at the position, it would read all later events for each page.
 --
 -- The size of the page is added up event by event, so that events after its end are not decompressed. For an event of a batch, the batch
 -- document counts, too.

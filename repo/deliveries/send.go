@@ -23,9 +23,9 @@ func (s *Store) NewDeliveries(ctx context.Context, jobs, clients []job.ID) ([]jo
 	}, statement("newDeliveries"), pg.Column(jobs, pg.UUID), pg.Column(clients, pg.UUID))
 }
 
-// DueDeliveries finds waiting deliveries that are due now or soon: the first `perEndpoint` of each endpoint, and at most `limit` in all.
-// It skips untried deliveries younger than `minAge`. It reads a limited number of endpoints with waiting deliveries, after the given
-// endpoint. It returns the endpoint to continue after, zero at the end. `limit` must exceed `perEndpoint`.
+// DueDeliveries finds waiting deliveries that are due now, or within the time `soon`. It returns the first `perEndpoint` deliveries of each
+// endpoint, and at most `limit` in all. It skips untried deliveries younger than `minAge`. It reads at most `look` endpoints, beginning
+// after the endpoint `after`. `last` is the endpoint to continue after, zero at the end. `limit` must exceed `perEndpoint`.
 func (s *Store) DueDeliveries(ctx context.Context, after job.EndpointKey, look, perEndpoint, limit int, minAge, soon time.Duration) (
 	due []job.DeliveryTask, last job.EndpointKey, err error,
 ) {
@@ -69,7 +69,7 @@ type claimRequest struct {
 
 // ClaimDelivery claims a due delivery for the time `hold` and returns it with all the data to send it. If the delivery is locked or not yet
 // due, ClaimDelivery returns nil and the time to wait before the next call. It returns nil and 0 if the delivery is settled, being sent or
-// removed, or if its webhook is disabled or deleted.
+// removed. It also does so if the delivery's webhook is disabled or deleted.
 func (s *Store) ClaimDelivery(ctx context.Context, id job.ID, hold time.Duration) (*job.ClaimedDelivery, time.Duration, error) {
 	c, err := s.claims.Do(ctx, claimRequest{id, hold})
 	return c.delivery, c.wait, err

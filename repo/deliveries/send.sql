@@ -16,8 +16,8 @@ WITH RECURSIVE walk AS (
 )
 
 -- fragment: stillWaiting
--- Condition: the delivery d, found by primary key, is waiting. It is written differently from the predicate of the index
--- deliveries_waiting, so that the planner does not walk that index.
+-- Condition: the delivery d, found by primary key, is waiting. The condition differs in form from the predicate of the index
+-- deliveries_waiting. Otherwise, the planner might walk that index.
 num_nonnulls(d.claimed_until, d.settled_at) = 0
 
 -- name: newDeliveries
@@ -85,8 +85,8 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (SELECT * FROM webhooks WHERE webhook_id = e.webhook_id LIMIT 1) w ON true
 
 -- name: releaseDelivery
--- Releases a claim, if it is current. Locks the delivery, found by primary key; num_nonnulls keeps the planner from walking the index
--- deliveries_claimed.
+-- Releases a claim, if it is current. Locks the delivery, found by primary key. Because of num_nonnulls, the planner does not walk the
+-- index deliveries_claimed instead.
 -- Parameters: @delivery, @fence
 UPDATE deliveries d SET claimed_until = NULL WHERE d.delivery_id = @delivery AND num_nonnulls(d.claimed_until) = 1 AND d.dispatch = @fence
 
@@ -101,8 +101,8 @@ UPDATE deliveries SET claimed_until = NULL WHERE delivery_id = ANY (ARRAY(SELECT
 
 -- name: recordDeliveries
 -- Writes the results of attempts to send, the state of their deliveries, and the health of their webhooks. Locks the deliveries, found by
--- primary key, then the webhooks with a changed health, both in order of id. A success locks its webhook only if consecutive_failures is
--- above zero. No row: the claim is not current, and nothing was written for that item.
+-- primary key, then the webhooks with a changed health, both in order of id. A success changes the health of a webhook only if
+-- consecutive_failures is above zero. No row: the claim is not current, and nothing was written for that item.
 --
 -- Among several results for one webhook a success takes precedence, because it proves that the receiver works.
 --

@@ -67,8 +67,8 @@ func (s secretScanner) valid(now time.Time) []job.SealedSecret {
 }
 
 // InsertWebhook stores an enabled webhook with its current secret. If w.ProvenAt is set, the webhook is stored as proven at the current
-// time. Inserts of one client wait for each other in this process. A wait in the database would hold a connection. InsertWebhook returns
-// after the commit. Exception: a call inside jobs.Store.Once returns before Once commits.
+// time. Inserts of one client wait for each other in this process, because a wait in the database would hold a connection. InsertWebhook
+// returns after the commit, but a call inside jobs.Store.Once returns before Once commits.
 func (s *Store) InsertWebhook(ctx context.Context, w job.Webhook) (added job.Webhook, err error) {
 	_, unlock, err := s.newHooks.Lock(ctx, w.ClientID)
 	if err != nil {
@@ -126,8 +126,8 @@ func (s *Store) DeleteWebhook(ctx context.Context, client, id job.ID) error {
 	return err
 }
 
-// RotateWebhookSecret replaces a webhook's secret. At most three previous secrets stay valid, each until its `overlap` ends. So a client
-// that got no response can rotate again, and the secret that its receivers know stays valid.
+// RotateWebhookSecret replaces a webhook's secret. At most three previous secrets stay valid, each for the time `overlap` after it was
+// replaced. So a client that got no response can rotate the secret again, and receivers with an earlier secret still work.
 func (s *Store) RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte, overlap time.Duration) (*job.Webhook, error) {
 	return s.oneWebhook(ctx, statement("rotateSecret"), pg.UUID(id), pg.UUID(client), sealed, overlap)
 }
@@ -150,8 +150,8 @@ func (s *Store) SigningKeys(ctx context.Context) ([]job.SigningKey, error) {
 // AddSigningKey publishes a key. The first key signs at once. A later key signs after `delay`, so that receivers have time to fetch it.
 // After the other keys stop signing, they stay published for the time `overlap`. All times are Postgres' times.
 //
-// With `onlyFirst`, it adds k only if there is no key yet, and does nothing else. Without `onlyFirst`, if k is already the current key, the
-// call only retires the other keys.
+// With `onlyFirst`, AddSigningKey adds k only if no key is published, and retires no keys. Without `onlyFirst`, if k is already the current
+// key, the call only retires the other keys.
 func (s *Store) AddSigningKey(ctx context.Context, k job.SigningKey, onlyFirst bool, delay, overlap time.Duration) error {
 	return s.db.InTx(ctx, "signing key", func(ctx context.Context, tx pgx.Tx) error {
 		// Processes that start together take turns.
