@@ -17,7 +17,7 @@ import (
 const batchEndpoint = "batch"
 
 // InsertBatch stores a batch with its jobs in one transaction, and returns only after the commit. The caller has checked that the key is
-// free. If another submission takes the key meanwhile, InsertBatch returns that submission's batch as it is now.
+// free. If another submission takes the key meanwhile, InsertBatch returns the current state of the other submission's batch.
 func (s *Store) InsertBatch(ctx context.Context, sub job.BatchSubmission) (b *job.Batch, replayed bool, err error) {
 	insert := func() (*job.Batch, error) { return s.insertBatch(ctx, sub) }
 	if sub.IdempotencyKey == "" {
@@ -51,7 +51,7 @@ func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.
 			}
 		}
 		if len(sub.Jobs) > 0 {
-			p = s.order.take(len(sub.Jobs)) // after takeKey, because takeKey may wait, and later flushes would wait for this place
+			p = s.order.take(len(sub.Jobs)) // only after takeKey, which may wait: later flushes wait for the flush with this place
 		}
 		return s.insertItems(ctx, tx, &b, sub.Jobs, p)
 	})
@@ -99,8 +99,8 @@ func (s *Store) insertItems(ctx context.Context, tx pgx.Tx, b *job.Batch, jobs [
 }
 
 // FindBatch returns the batch of an idempotency key, nil if the key is unused or expired. If the key was used for a different request, it
-// returns an idempotency conflict. If the batch was already removed, it returns an error. If it returned nil instead, the caller would
-// store the batch again, and its jobs would run twice.
+// returns an idempotency conflict. If the batch was already removed, FindBatch returns an error. Without this error, the caller would store
+// the batch again, and its jobs would run twice.
 func (s *Store) FindBatch(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Batch, error) {
 	known, err := s.findKey(ctx, client, batchEndpoint, key, hash)
 	if err != nil || known == nil {
@@ -163,8 +163,8 @@ func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready
 // batch.completed. It returns the identity, items and outcome of the batches that it completed. It reads before it locks, because usually
 // no batch is ready.
 //
-// An outcome counts the jobs' states at the time of the completion, when all of them are finished. Later retries do not change the
-// outcome. Jobs of open batches cannot be deleted (see notInOpenBatch), so the outcome counts all of them.
+// An outcome counts the jobs' states at the time of the completion, when all of them are finished. Later retries do not change the outcome.
+// Jobs of open batches cannot be deleted (see notInOpenBatch), so no job is missing from the outcome.
 func (s *Store) CompleteBatches(ctx context.Context, ids []job.ID) (completed []job.Batch, err error) {
 	found, err := pg.Query(ctx, s.db, pg.RowToID, statement("readyGiven"), pg.Column(ids, pg.UUID))
 	if err != nil || len(found) == 0 {

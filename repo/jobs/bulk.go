@@ -25,9 +25,9 @@ func scanBulk(row pgx.CollectableRow) (*job.Bulk, error) {
 
 var scanBulkItem = pgx.RowToStructByNameLax[job.BulkItem]
 
-// InsertBulk stores a bulk operation and returns it with its time of creation. It returns after the commit. Exception: a call inside
-// Store.Once returns before Once commits. If the owner has too many open operations, it returns a conflict. If all clients together have
-// too many, it returns job.CodeRateLimited.
+// InsertBulk stores a bulk operation and returns it with its time of creation. It returns after the commit, but a call inside Store.Once
+// returns before Once commits. If the owner has too many open operations, it returns a conflict. If all clients together have too many, it
+// returns job.CodeRateLimited.
 func (s *Store) InsertBulk(ctx context.Context, b job.Bulk) (added *job.Bulk, err error) {
 	err = s.db.InTx(ctx, "bulk", func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, statement("lockBulk")); err != nil {
@@ -147,7 +147,7 @@ func bulkArgs(client job.ID, f job.BulkFilter, before job.ID, until time.Time) [
 	}
 }
 
-// maxOpenBulks is far more than can be open at once.
+// maxOpenBulks exceeds the number of operations that can be open, so OpenBulks returns all of them.
 const maxOpenBulks = 1000
 
 // OpenBulks reads all open operations, the oldest first. There are only a few.
@@ -155,8 +155,8 @@ func (s *Store) OpenBulks(ctx context.Context) ([]*job.Bulk, error) {
 	return pg.Query(ctx, s.db, scanBulk, statement("openBulks"), maxOpenBulks)
 }
 
-// GatherBulk reads the next jobs for an operation and adds the matching ones as items. It returns the changed operation, or false if
-// another process did this step or the operation is finished.
+// GatherBulk reads the next jobs for an operation and adds the matching ones as items. It returns the changed operation. It returns false
+// if another process did the same step, or if the operation is finished.
 func (s *Store) GatherBulk(ctx context.Context, b *job.Bulk, look, most int) (*job.Bulk, bool, error) {
 	args := append(bulkArgs(b.JobsOf(), b.Filter, b.Position, b.CreatedAt), look, pg.UUID(b.ID), pg.UUID(b.Position), most)
 	_, gather := bulkAlong(b.JobsOf(), b.Filter)
@@ -171,8 +171,9 @@ func (s *Store) GatherBulk(ctx context.Context, b *job.Bulk, look, most int) (*j
 // contains its job as it is now. `do` must change jobs through this store, with the context that it gets. `do` returns the items that now
 // have a result. Changes and results are committed together, so each item takes effect exactly once even after a crash (see recordItems).
 //
-// DoItems returns the items that it passed to `do`. It returns none if all items have a result, the operation is finished, or another
-// process works on it. If another transaction has locked one of the jobs, DoItems returns an error after a short wait and changes no job.
+// DoItems returns the items that it passed to `do`. It returns no items if all items have a result, if the operation is finished, or if
+// another process works on the operation. If another transaction has locked one of the jobs, DoItems returns an error after a short wait
+// and changes no job.
 func (s *Store) DoItems(ctx context.Context, bulk, after job.ID, limit int,
 	do func(context.Context, []job.BulkItem) ([]job.BulkItem, error),
 ) (items []job.BulkItem, err error) {

@@ -19,8 +19,8 @@ RETURNING {{bulkColumns}}
 SELECT count(*) FROM bulk_operations WHERE finished_at IS NULL AND client_id IS NOT DISTINCT FROM @client::uuid
 
 -- name: readBulk
--- Reads a bulk operation of a client, or of any owner if @client is null, found by primary key. Locks nothing. No row: it does not exist,
--- or is not the client's.
+-- Reads a bulk operation of a client, or of any owner if @client is null, found by primary key. Locks nothing. No row: the operation does
+-- not exist, or is not the client's.
 -- Parameters: @bulk, @client
 SELECT {{bulkColumns}} FROM bulk_operations WHERE bulk_id = @bulk AND (@client::uuid IS NULL OR client_id IS NOT DISTINCT FROM @client)
 
@@ -52,7 +52,7 @@ ORDER BY result, bulk_id, job_id LIMIT @limit
 -- fragment: bulkLooked
 -- Reads jobs from the newest to the oldest (see listJobs). It walks jobs_client, or jobs_batch for the jobs of one batch, or the primary
 -- key for the jobs of all clients. It reads @look entries of the index, matching or not. The placeholders owner, value and order refer to
--- the first column of the index; for the primary key they are empty.
+-- the first column of the index. They are empty for the primary key.
 looked AS MATERIALIZED (
   SELECT job_id, client_id, batch_id, state, attempt, max_attempts, failure_retryable, event_seq,
     (@client::uuid IS NULL OR client_id = @client) AND created_at <= @until
@@ -137,9 +137,9 @@ WHERE bulk_operations.bulk_id = operation.bulk_id
 RETURNING {{bulkColumns}}
 
 -- name: lockOpenBulk
--- Locks an operation with pending items, found by primary key. Every change of the operation's jobs, items and counters holds this lock.
--- So an abort happens between two transactions of DoItems. No row: the operation is finished, not gathered yet, or another process works
--- on it.
+-- Locks an operation with pending items, found by primary key. Every change of the operation's jobs, items and counters holds this lock. So
+-- an abort never happens during a transaction of DoItems. No row: the operation is finished, not gathered yet, or another process works on
+-- it.
 -- Parameters: @bulk
 SELECT bulk_id FROM bulk_operations WHERE bulk_id = @bulk AND finished_at IS NULL AND gathered_at IS NOT NULL
 FOR NO KEY UPDATE SKIP LOCKED
@@ -177,8 +177,8 @@ WITH seen AS MATERIALIZED (
 -- Writes the results of items and counts them, in the transaction that has changed the jobs. So a job and its item change together or not
 -- at all. An item with a result does not change and is not counted again.
 --
--- The rows of the items and of the operation are found by primary key; the operation's row is already locked. The range of jobs from @first
--- to @last lets the planner use the primary key, however many items there are.
+-- The rows of the items and of the operation are found by primary key; the operation's row is already locked. Because of the range of jobs
+-- from @first to @last, the planner uses the primary key for any number of items.
 -- Parameters: @bulk, @ids, @results, @codes, @details, @first, @last
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @results::text[], @codes::text[], @details::text[]) AS i(id, result, code, detail)
@@ -211,7 +211,7 @@ WITH ended AS (
 -- {{guard}} => true
 
 -- name: countBulkOfBatch of countBulk, gatherBulkOfBatch of gatherBulk
--- Like listByBatch, it does not read the jobs of another client's batch.
+-- Does not read the jobs of another client's batch, for the same reason as listByBatch.
 -- {{owner}} => batch_id,
 -- {{value}} => @batch::uuid,
 -- {{order}} => batch_id DESC,

@@ -24,8 +24,7 @@ func definitionArgs(s *job.Schedule) []any {
 }
 
 // InsertSchedule stores a schedule, unless its client has reached the limit. The function `begin` gets the schedule with its time of
-// creation, and sets its first due time. InsertSchedule returns after the commit. Exception: a call inside Store.Once returns before Once
-// commits.
+// creation, and sets its first due time. InsertSchedule returns after the commit, but a call inside Store.Once returns before Once commits.
 func (s *Store) InsertSchedule(ctx context.Context, sched job.Schedule, most int, begin func(*job.Schedule) error) (
 	added *job.Schedule, err error,
 ) {
@@ -115,8 +114,8 @@ func (s *Store) insertRunsOf(ctx context.Context, db pg.Conn, jobs []job.Job) er
 	return err
 }
 
-// InsertRun stores the job of a run that a client or an operator triggered. Such a run has no due time. It returns after the commit.
-// Exception: a call inside Store.Once returns before Once commits.
+// InsertRun stores the job of a run that a client or an operator triggered. Such a run has no due time. InsertRun returns after the commit,
+// but a call inside Store.Once returns before Once commits.
 func (s *Store) InsertRun(ctx context.Context, j job.Job) error {
 	return s.db.InTx(ctx, "schedules", func(ctx context.Context, tx pgx.Tx) error {
 		return s.insertRunsOf(ctx, tx, []job.Job{j})

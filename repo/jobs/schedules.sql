@@ -19,8 +19,8 @@ VALUES (@schedule, @client, @request_id, @created_at, @created_at, @name, @cron,
 RETURNING {{scheduleColumns}}
 
 -- name: readSchedule
--- Reads a schedule of a client, or of any client if @client is null, found by primary key. Locks nothing. No row: it does not exist, or is
--- not the client's.
+-- Reads a schedule of a client, or of any client if @client is null, found by primary key. Locks nothing. No row: the schedule does not
+-- exist, or is not the client's.
 -- Parameters: @schedule, @client
 SELECT {{scheduleColumns}} FROM schedules WHERE schedule_id = @schedule AND (@client::uuid IS NULL OR client_id IS NOT DISTINCT
   FROM @client)
