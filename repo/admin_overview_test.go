@@ -150,7 +150,6 @@ func TestSituationOfDeliveries(t *testing.T) {
 	require.InDelta(t, time.Now().Add(-time.Hour).Unix(), time.Time(*now.Failing.Since).Unix(), 30)
 }
 
-// Mark changes exactly when something that operators can see has changed.
 func TestAdminMark(t *testing.T) {
 	f := setup(t)
 	a := f.store.Admin()
@@ -191,7 +190,6 @@ func (f *fixture) allJobs(q admin.JobQuery, size int) []job.ID {
 	return ids
 }
 
-// With each order, filter and page size, a list returns the same rows as a read of all rows.
 func TestAdminListsAreComplete(t *testing.T) {
 	f := setup(t)
 	for range 4 {

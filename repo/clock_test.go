@@ -153,8 +153,8 @@ func TestClockOfSessions(t *testing.T) {
 	require.InDelta(t, 3600, move(t, s, setFrozen(false)).Rate, 0)
 }
 
-// The clock goes back only after a slowdown that was committed too late. `follow` then corrects the clock by one more move
-// (TestLateMoveOfTheClock).
+// If a slowdown is committed too late, the clock goes back, and `follow` corrects it by one more move (TestLateMoveOfTheClock). The test
+// counts such moves and allows one step back for each.
 func TestClockNeverGoesBackwards(t *testing.T) {
 	f := setup(t)
 	s := repotest.OpenURL(t, f.url, asTestbed)

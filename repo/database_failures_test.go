@@ -65,8 +65,8 @@ func TestLockedTable(t *testing.T) {
 	f.checkInvariants()
 }
 
-// Callers of locked rows wait for the lock timeout and get an error. Other callers in the same flush wait for at most one lock timeout,
-// and then succeed.
+// Calls that change locked rows wait for the lock timeout and fail. Other calls in the same flush wait for at most one lock timeout, and
+// then succeed.
 func TestLockedRowSplitsOut(t *testing.T) {
 	f := setup(t, func(c *repo.Config) { c.Timeout = 10 * time.Second }) // long enough that both flushers wait at the same time
 	ids := f.submitted(30)

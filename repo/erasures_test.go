@@ -124,7 +124,8 @@ func TestEraseAClientAndNothingElse(t *testing.T) {
 	require.Equal(t, []*job.Erasure{e}, list)
 }
 
-// Each part is one commit. If a leader dies in a part, the next leader repeats it. A former leader that comes back meanwhile does nothing.
+// Each part is one commit. If a leader dies in a part, the next leader repeats the part. While one leader holds the lock, another leader
+// does nothing.
 func TestErasureResumesAfterEveryPart(t *testing.T) {
 	f := setup(t)
 	client := newID()
@@ -165,7 +166,7 @@ func TestErasureResumesAfterEveryPart(t *testing.T) {
 	}
 }
 
-// Writes that need no API key are refused for a client during and after its erasure. A refusal does not affect the other items of the
+// Writes that need no API key are refused for a client during and after its erasure. A refused item does not affect the other items of its
 // statement. TestAnEndedKeyChangesNothing covers requests with the client's keys.
 func TestErasedClientGetsNoNewData(t *testing.T) {
 	f := setup(t)

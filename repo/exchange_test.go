@@ -82,15 +82,15 @@ func TestStepsShareATransaction(t *testing.T) {
 	f.checkInvariants()
 }
 
-// If the row of one step is locked, other steps in the same flush and later ones complete anyway. The locked step completes once the row
-// is unlocked.
+// If the row of one step is locked, other steps complete anyway, in the same flush and in later flushes. The locked step completes once the
+// row is unlocked.
 func TestLockedRowDelaysOnlyItsOwnStep(t *testing.T) {
 	f := setup(t, patient)
 	locked, free, later := newSteps(f), newSteps(f), newSteps(f)
 	release := f.occupySteps()
 	held, left := locked.begin(f.ctx()), free.begin(f.ctx())
 	f.awaitQueued("claim", 6)
-	// The flushers wait for the table's SHARE lock, which still allows row locks.
+	// The flushers wait, because the table has a SHARE lock. This lock does not prevent row locks.
 	unlock := locked.lock()
 	release()
 	free.requireDone(left)

@@ -178,8 +178,8 @@ func requireIndexes(t *testing.T, f *fixture) {
 	require.Len(t, repo.Statements, len(plans)+len(unexplained), "testdata/plans.txt lists only existing statements")
 }
 
-// requireLockOrder checks that all statements lock rows in the same order, so that there is no deadlock. Jobs, deliveries and webhooks are
-// locked by id, outcomes by job and attempt, keys by client and key. Statements that skip locked rows may use any order.
+// requireLockOrder checks that all statements lock rows in the same order, which prevents deadlocks. They lock jobs, deliveries and
+// webhooks by id, outcomes by job and attempt, and idempotency keys by client and key. Statements that skip locked rows may use any order.
 func requireLockOrder(t *testing.T, name string, p plan) {
 	// A statement named emit... locks one row.
 	waits := !strings.Contains(repo.Statements[name], "SKIP LOCKED") && !strings.HasPrefix(name, "emit")
@@ -219,8 +219,7 @@ func requireCountsInIndexes(t *testing.T, f *fixture) {
 	}
 }
 
-// Each run of the migrations searches for events that have a tx that this server has not assigned yet. It uses a connection without the
-// store's settings.
+// Migrate runs the statement anyFutureTx on a connection without the store's settings.
 func requireFutureTxByIndex(t *testing.T, f *fixture) {
 	searched := map[string]int{}
 	parsePlan(t, one[string](f, `EXPLAIN (FORMAT JSON) `+repo.Statements["anyFutureTx"])).walk(func(node plan) {
@@ -240,8 +239,8 @@ func requireOwnPart(t *testing.T, f *fixture) {
 	require.Less(t, f.reads("jobs", repo.Statements["writeHistory"], args), 100)
 }
 
-// On connections of a test bed, statements use the same indexes as on other connections. Before the first move of the clock, even the plans
-// are the same, so the clock costs nothing. After a move, the plans contain the time as a constant.
+// On connections of a test bed, statements use the same indexes as on other connections. Before the first move of the clock, the plans are
+// equal, so the clock costs nothing. After a move, the plans contain the time as a constant.
 func requirePlansInTime(t *testing.T, f *fixture) {
 	s := repotest.OpenURL(t, f.url, asTestbed)
 	conn, plain := connection(t, s.Pool()), connection(t, f.store.Pool())

@@ -63,7 +63,8 @@ func (f *fixture) all(id job.ID) string {
 		'tombstone', (SELECT to_jsonb(t) FROM tombstones t WHERE job_id = $1)))`, id.String())
 }
 
-// The helpers below collect several items in one flush: while both flushers of an operation wait for a lock, later items queue up.
+// The helpers below put several items into one flush. They make both flushers of an operation wait for a lock, so that later items queue
+// up.
 
 // `unlock` may be called twice.
 func (f *fixture) lock(sql string, args ...any) (unlock func()) {

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// fixture is a store on a new database, a client, a live worker, and direct access to the database. Its methods do not call Helper:
+// fixture is a store on a new database, a client, a live worker, and direct access to the database. Its methods do not call Helper, because
 // testify shows all calls that led to a failure.
 type fixture struct {
 	t      testing.TB

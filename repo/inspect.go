@@ -51,7 +51,7 @@ type Inspection struct {
 	ClockOffset time.Duration // how far Postgres' clock is ahead of this machine's
 	RoundTrip   time.Duration // ClockOffset may be wrong by half of RoundTrip
 
-	SchemaVersion, NeededVersion int64    // SchemaVersion 0: none of our tables exist
+	SchemaVersion, NeededVersion int64    // SchemaVersion is 0 without ForgeRun's tables
 	FormerSchema                 bool     // schema of a version before 0.1.0, which cannot be migrated
 	Schema                       string   // quoted name of the schema with the tables, "" if none
 	MissingPrivileges            []string // such as "INSERT on jobs"
@@ -196,7 +196,8 @@ func (i *Inspection) readState(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// The driver asks for TLS first, so it reports a TLS error if the server sends nothing or closes the connection.
+// The driver asks for TLS first. If the server then sends nothing or closes the connection, the driver reports a TLS error. So these two
+// cases are checked before ErrTLS.
 func obstacle(err error) error {
 	var server *pgconn.PgError
 	var network net.Error
@@ -235,8 +236,8 @@ func obstacleOfState(code, message string) error {
 	return ErrUnread
 }
 
-// CheckURL returns an error unless the address is a postgres:// URL or consists of keywords and values. The driver would parse a URL of
-// another scheme as keywords and values if it contains "=".
+// CheckURL returns an error unless the address is a postgres:// URL or consists of keywords and values. The driver alone is not enough: it
+// would parse a URL of another scheme as keywords and values if the URL contains "=".
 func CheckURL(address string) error {
 	scheme, _, isURL := strings.Cut(address, "://")
 	if isURL && !strings.Contains(scheme, "=") && scheme != "postgres" && scheme != "postgresql" {

@@ -31,8 +31,8 @@ SELECT pid, who, place, what, age FROM (
 
 -- name: inspectState
 -- Reads the state of the processes that share the database. Finds jobs by the indexes jobs_held, jobs_waiting and jobs_ended. Locks
--- nothing. A leader that is blocked renews its lease once a second with a duration of zero. So a lease that has just expired means that
--- the leader is blocked. Looks for jobs with a queued_at in the future, among the first 10,000 waiting jobs that are not due yet.
+-- nothing. A blocked leader renews its lease once a second, with a duration of zero. So if the lease has just expired, the leader is
+-- blocked. Looks for jobs with a queued_at in the future, among the first 10,000 waiting jobs that are not due yet.
 SELECT w.alive, w.slots, w.held,
   coalesce((SELECT now() - run_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now() ORDER BY run_at, job_id
     LIMIT 1), '0'),

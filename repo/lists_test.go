@@ -93,7 +93,7 @@ func TestListFilters(t *testing.T) {
 	require.Equal(t, want, page.Jobs[0], "lists omit params and definition")
 }
 
-// The id contains the time of the api process; created_at is the time of Postgres.
+// The time in a job's id comes from the clock of the api process, and created_at from Postgres' clock. The clocks may differ.
 func TestListByTimeAllowsForSkewedClocks(t *testing.T) {
 	f := setup(t)
 	id := f.submit()
@@ -119,7 +119,7 @@ func TestListIsStable(t *testing.T) {
 		page := must(f.store.Jobs(f.ctx(), f.client, job.Query{Limit: 4, After: after}))(t)
 		shown := each(page.Jobs, func(j *job.Job) job.ID { return j.ID })
 		seen += len(shown)
-		f.atOnce(2, func(i int) error { // the call with i = 0 cancels the page's last job, so that it can be deleted below
+		f.atOnce(2, func(i int) error { // the call with i = 0 cancels the last job of the page: only final jobs can be deleted
 			f.submit()
 			last, next := shown[max(0, len(shown)-1-i)], ids[max(0, n-seen-1-i)]
 			return errors.Join(errOf(f.store.Cancel(f.ctx(), f.client, last)), errOf(f.store.Cancel(f.ctx(), f.client, next)))
