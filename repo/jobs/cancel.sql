@@ -85,8 +85,8 @@ SELECT job_id, number, at, at + wait FROM stamped
 -- Removes a client's final job with all its data, and leaves a tombstone. Locks the job's row, found by primary key. No row: the job is not
 -- final, not the client's, belongs to an open batch, or changed meanwhile.
 --
--- The statement may wait for the job's row, but it sees only events and reports from before the wait. A retry during the wait adds events,
--- which would stay behind. So event_seq must be unchanged.
+-- The statement may wait for the lock of the job's row, but it sees only events and reports from before the wait. If the job is retried
+-- during the wait, the new events would not be removed. So event_seq must be unchanged.
 -- Parameters: @job, @client
 WITH seen AS MATERIALIZED (
   SELECT job_id, event_seq FROM jobs WHERE job_id = @job AND client_id = @client AND finished_at IS NOT NULL AND {{notInOpenBatch}}

@@ -8,7 +8,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// clockInterval is how often a process asks for Postgres' time. After Postgres' clock was set, tasks may be scheduled for wrong times
+// clockInterval is how often a process asks for Postgres' time. After a change of Postgres' clock, tasks may be scheduled for wrong times
 // until the process asks again. If a task is scheduled too late, the relay enqueues its job.
 const clockInterval = time.Second
 
@@ -51,7 +51,7 @@ func (s *Store) ensureClock() {
 	}
 }
 
-// clockMemory is the minimum time for which an answer of Postgres affects the estimate.
+// Each answer of Postgres affects the estimate for at least clockMemory.
 const clockMemory = 10 * time.Second
 
 // serverClock estimates Postgres' clock without asking. The estimate is never ahead of Postgres' clock. It lags by the network delay of
@@ -60,8 +60,8 @@ type serverClock struct {
 	mu    sync.Mutex
 	base  time.Time // time of the first answer, the reference for `offset` and `older`
 	known bool
-	// Lower bounds of the difference between Postgres' clock and this process' clock. `offset` comes from the answers since `rotated`. `older`
-	// comes from the answers of the period before.
+	// Lower bounds of the difference between Postgres' clock and this process' clock. `offset` comes from the answers since the time
+	// `rotated`. `older` comes from the answers in the period before `rotated`.
 	offset, older time.Duration
 	rotated       time.Time
 }

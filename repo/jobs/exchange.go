@@ -56,12 +56,12 @@ const (
 	maxLockedWait = 50 * time.Millisecond
 )
 
-// A resumed job was throttled before and is due again. A flush counts resumed jobs only among the resumeLook oldest due jobs. If it misses
-// a resumed job, it resumes one job too many. That job is then throttled again.
+// A resumed job was throttled before and is due again. A flush counts resumed jobs only among the resumeLook oldest due jobs. For each
+// resumed job that the flush misses, it resumes one job too many, which is then throttled again.
 const resumeLook = 1000
 
-// createdWait is how long a worker waits before it tries again to claim a due CREATED job that a limit or a pause stops. Only QUEUED jobs
-// get a due time that never comes (throttled or parked), so the worker must try again.
+// createdWait is how long a worker waits before it tries again to claim a due CREATED job that a limit or a pause stops. A QUEUED job would
+// get a due time that never comes, and a new task later. A CREATED job keeps its due time and its task.
 const createdWait = time.Second
 
 // errLocked is the error of a step if its row is locked for longer than the statement timeout. Nothing was written.
@@ -92,7 +92,7 @@ func (s *Store) step(ctx context.Context, st step) (stepAnswer, error) {
 }
 
 // writeSteps writes steps in one transaction. It sends one statement or, with a limit of jobs per client, up to three in one round trip.
-// The protocol's implicit transaction ends at the Sync, so a failed statement undoes the others.
+// Statements in one round trip are an implicit transaction, so a failed statement undoes the others.
 func (s *Store) writeSteps(ctx context.Context, db pg.Conn, steps []step) ([]pg.Answer[stepAnswer], error) {
 	var done map[job.ID]*stepRow
 	var resumed []job.Task
@@ -178,9 +178,9 @@ func send(ctx context.Context, db pg.Conn, queries []query) error {
 	return db.SendBatch(ctx, &batch).Close()
 }
 
-// explain sets the answers of steps for which stepJobs returned no row. Either the step was done before and its answer was lost, or its
-// conditions did not hold, or its row was locked. If the conditions hold now, explain reports the row as locked. The step is then tried
-// again. Even if explain fails, the other steps stay committed.
+// explain sets the answers of steps for which stepJobs returned no row. There are three reasons: an earlier call did the step and its
+// answer was lost, the step's conditions did not hold, or the row was locked. If the conditions hold now, explain reports the row as
+// locked, and the step is tried again. If explain fails, the other steps of the flush stay committed.
 func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[stepAnswer], left []int) {
 	ids, workers := make([]pgtype.UUID, len(left)), make([]pgtype.UUID, len(left))
 	var claims []claimRequest
@@ -266,8 +266,8 @@ func (g guarded) holds(state job.State, c job.ClaimID) bool {
 	return g.state == state && g.attempt == c.Attempt && g.fence == c.Fence
 }
 
-// started reports whether an earlier start of the claim succeeded and its answer was lost. Only the claim's worker knows the fence, so the
-// earlier start was its own.
+// started reports whether an earlier start of the claim succeeded and its answer was lost. Only the claim's worker knows the fence, so this
+// worker made the earlier start.
 func (g guarded) started(c job.ClaimID) bool { return g.holds(job.Running, c) && g.startedAt != nil }
 
 func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) stepAnswer {
@@ -283,7 +283,7 @@ func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) stepAn
 		return stepAnswer{not: job.NotClaimed{Paused: true}}
 	case waits && g.wait == 0 && g.stopped:
 		return stepAnswer{not: job.NotClaimed{StillWaiting: true, Stopped: true}}
-	case waits && g.wait == 0 && g.paused: // a pause parks only QUEUED jobs; the worker tries this CREATED job again
+	case waits && g.wait == 0 && g.paused: // a CREATED job is not parked, so the worker tries again later
 		return stepAnswer{not: job.NotClaimed{StillWaiting: true, Wait: createdWait}}
 	case waits && g.wait == 0 && g.alive:
 		return stepAnswer{locked: true}

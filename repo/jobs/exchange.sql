@@ -16,8 +16,8 @@
 -- finished_at is never before ended_at. A worker learns later than Postgres that the clock was slowed down. So an ended_at from a worker
 -- can be ahead of Postgres' time.
 --
--- One statement handles all three steps, because the fixed cost of a statement equals the cost of forty rows. A start changes no column
--- that an index uses as a key or condition, so its row is updated in place (HOT).
+-- One statement handles all three steps, because each statement has a fixed cost, which equals the cost of about forty rows. A start
+-- changes no column that an index uses as a key or condition, so its row is updated in place (HOT).
 --
 -- Locks the job rows, found by primary key, and skips jobs that another session has locked. No row: nothing was written for that item, see
 -- claimedBefore and whyUnchanged.
@@ -119,8 +119,8 @@ SELECT * FROM changed
 -- run_at becomes a time that never comes. resumeThrottled makes throttled jobs due again. A CREATED job above the limit stays as it is
 -- until it is QUEUED.
 --
--- Counts the held jobs of all clients by the index jobs_held. A search for one client would read all jobs of that client. Looks for older
--- jobs in jobs_throttled.
+-- Counts the held jobs of all clients by the index jobs_held, because a search for one client would read all jobs of that client. Looks for
+-- older throttled jobs in the index jobs_throttled.
 held AS MATERIALIZED (
   SELECT client_id, count(*) AS n FROM jobs WHERE worker_id IS NOT NULL GROUP BY client_id
 ), placed AS MATERIALIZED (
@@ -141,16 +141,16 @@ SELECT pg_advisory_xact_lock(hashtextextended('claims', 'jobs'::regclass::oid::b
 
 -- name: claimedBefore
 -- Finds the jobs that the claiming worker already holds. The answer to its earlier claim may have been lost. Locks nothing. Finds the jobs
--- by primary key: IS NOT DISTINCT FROM prevents the planner from using the index jobs_held for the worker.
+-- by primary key. IS NOT DISTINCT FROM stops the planner from using the index jobs_held instead.
 -- Parameters: @ids, @attempts, @workers
 SELECT false, jobs.fence, jobs.queued_at, {{jobColumns}}
 FROM unnest(@ids::uuid[], @attempts::int[], @workers::uuid[]) AS i(id, attempt, worker) JOIN jobs ON jobs.job_id = i.id
 WHERE jobs.state IN ('ASSIGNED', 'RUNNING') AND jobs.attempt = i.attempt AND jobs.worker_id IS NOT DISTINCT FROM i.worker
 
 -- name: whyUnchanged
--- Reads the values that the conditions of stepJobs check, to explain steps without a row. @workers are the workers that tried to claim. If
--- the entry is null, the statement checks the worker that holds the job. Locks nothing; finds the jobs by primary key. No row: the job does
--- not exist.
+-- Reads the values that the conditions of stepJobs check, to explain steps without a row. For a claim, @workers has the worker that tried
+-- to claim. For a start or a finish, the entry is null, and the statement checks the worker that holds the job. Locks nothing; finds the
+-- jobs by primary key. No row: the job does not exist.
 -- Parameters: @ids, @workers
 SELECT j.job_id, j.state, j.attempt, j.fence, j.started_at, greatest(j.run_at - clock_timestamp(), interval '0'),
   j.run_at >= {{throttledUntil}},
@@ -165,7 +165,7 @@ FROM unnest(@ids::uuid[], @workers::uuid[]) AS i(id, worker) JOIN jobs j ON j.jo
 -- resumed jobs together reach @most. A due job counts as resumed if it is older than all throttled jobs of the client.
 --
 -- Walks the index jobs_throttled from client to client. If there are throttled jobs, it counts held jobs by jobs_held. It counts resumed
--- jobs among the @looked oldest entries of jobs_waiting. Locks changed rows in the order of jobs_throttled, and skips rows that another
+-- jobs among the first @looked entries of jobs_waiting. Locks changed rows in the order of jobs_throttled, and skips rows that another
 -- transaction has locked. The statement raises dispatch, which is part of the name of a job's task: Redis may still have a task with the
 -- old name.
 -- Parameters: @most, @looked, @limit

@@ -39,9 +39,9 @@ func (s *Store) CloseLease(ctx context.Context, l job.Lease) error {
 	return s.inLedger(ctx, l, func(b *pgx.Batch) { b.Queue(statement("closeLease"), pg.UUID(l.ID), l.Keep.Active, l.Keep.Queued) })
 }
 
-// inLedger sends reportStored and the other statements in one round trip, as one transaction. Postgres commits without waiting for the
-// process, so a process that hangs does not keep the ledger locked. Each statement sees everything that was committed before the lock was
-// taken.
+// inLedger sends reportStored and the other statements in one round trip, as one transaction. Postgres commits without another message from
+// the process. So a process that hangs does not keep the ledger locked. Each statement sees everything that was committed before the lock
+// was taken.
 func (s *Store) inLedger(ctx context.Context, l job.Lease, queue func(*pgx.Batch)) error {
 	ctx, cancel := s.db.Bound(ctx)
 	defer cancel()

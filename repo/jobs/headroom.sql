@@ -11,7 +11,7 @@ UPDATE headroom SET
 -- name: endLeases
 -- Removes ended leases except @lease, and adds their capacity to the bounds in headroom, because jobs may have used all of it. A lease that
 -- a statement has locked stays, because that statement may still store jobs. A lease that ends later than now plus @expiry counts as ended,
--- too: it was granted before the clock was set back. The transaction holds the lock of the ledger.
+-- too. Such a lease was granted while the clock was ahead. The transaction holds the lock of the ledger.
 -- Parameters: @lease, @expiry
 WITH ended AS MATERIALIZED (
   SELECT lease_id FROM headroom_leases WHERE lease_id <> @lease
@@ -25,10 +25,10 @@ UPDATE headroom SET active = headroom.active + g.active, queued = headroom.queue
 FROM (SELECT sum(active)::bigint AS active, sum(queued)::bigint AS queued FROM gone) g WHERE g.active > 0 OR g.queued > 0
 
 -- name: grantLease
--- Grants a process a part of the free capacity: the wanted capacity, or more if much is free. Normally the grant is at most an equal share
--- of the free capacity. If enough is free, the grant covers at least the needed capacity, even if an equal share is smaller. The grant is
--- never less than @keep_active and @keep_queued, which jobs may already have used. No row: the lease has ended. The transaction holds the
--- lock of the ledger.
+-- Grants a process a part of the free capacity: @want_active and @want_queued, or more if much is free. Normally the grant is at most the
+-- free capacity divided by the number of processes. If enough is free, the grant covers at least @need_active and @need_queued, even if
+-- this is more than an equal share. The grant is never less than @keep_active and @keep_queued, which jobs may already have used. No row:
+-- the lease has ended. The transaction holds the lock of the ledger.
 -- Parameters: @lease, @process, @new, @expiry, @max_active, @max_queued, @keep_active, @keep_queued, @need_active, @need_queued,
 --   @want_active, @want_queued
 WITH others AS (

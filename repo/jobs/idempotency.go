@@ -27,8 +27,8 @@ type onceKey struct {
 // store, with the context that it gets. If `do` fails, nothing is written and the key is free again.
 //
 // For a known key, it returns the stored answer without calling `do`, and `replayed` is true. If the key was used for another request, it
-// returns an idempotency conflict. Requests with the same key run one after the other. Between processes, the lock of the key's row
-// ensures this.
+// returns an idempotency conflict. Requests with the same key run one after the other, also in different processes, because each request
+// locks the key's row.
 //
 // `do` may use the store from one goroutine at a time. Rows that it locks stay locked until the commit, so it should do little.
 func (s *Store) Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
@@ -43,8 +43,8 @@ func (s *Store) Once(ctx context.Context, key job.RequestKey, do func(context.Co
 }
 
 // oncePerKey runs the request of an idempotency key, unless `find` returns the stored answer. Requests with the same key wait for each
-// other in this process. A wait in the database would hold a connection. `looked` is true if the caller has just called `find` without a
-// result.
+// other in this process, because a wait in the database would hold a connection. `looked` is true if the caller has just called `find` and
+// found nothing.
 func oncePerKey[A any](ctx context.Context, s *Store, key onceKey, looked bool, find, do func() (*A, error)) (
 	answer *A, replayed bool, err error,
 ) {

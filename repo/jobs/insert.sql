@@ -2,8 +2,8 @@
 -- Writes a batch of submissions: the idempotency keys, the jobs and their first events.
 --
 -- Locks the rows of idempotency keys, in key order. Waits if another transaction is inserting the same key. Takes over an expired key. An
--- item has no row if its key is taken and not expired. The caller then reads the stored answer with findKey: this statement's snapshot
--- cannot see a concurrent insert.
+-- item has no row if its key is taken and not expired. The caller then reads the stored answer with findKey, because this statement's
+-- snapshot cannot see a concurrent insert.
 --
 -- The Go type `order` assigned @created_times. NULL, or a time ahead of Postgres' clock, is replaced by Postgres' time. @request_hashes and
 -- @keys belong to the idempotency keys; @event_ids has two ids for each item. run_at is never earlier than created_at, so a past

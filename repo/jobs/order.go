@@ -11,9 +11,9 @@ import (
 // anyway, in any order, so a longer wait is useless.
 const maxHandOverWait = time.Second
 
-// order numbers the flushes of new jobs in this process (API contract, section 12). created_at rises with the number of the flush. To hand
-// over a flush means to call Submission.Committed for its jobs. Flushes are handed over in the order of their numbers. A flush waits for
-// earlier flushes at most maxHandOverWait.
+// order numbers the flushes of new jobs in this process (API contract, section 12). Jobs of a flush with a higher number have a later
+// created_at. Handing over a flush means calling Submission.Committed for its jobs. Flushes are handed over in the order of their numbers.
+// A flush waits at most maxHandOverWait for earlier flushes.
 type order struct {
 	clock   serverClock
 	service func(time.Time) time.Time // converts Postgres' time to the service's time
@@ -87,8 +87,8 @@ func (o *order) stored(wanted, got, server time.Time) {
 	}
 }
 
-// end is called when a flush has ended. It hands over the flush with `run`, at once or after the earlier flushes. `run` must not block. A
-// nil `run` means that nothing was committed.
+// end is called when a flush has ended. It calls `run` to hand over the flush, at once or after the earlier flushes. `run` must not block.
+// A nil `run` means that nothing was committed.
 func (o *order) end(p place, jobs int, run func()) {
 	o.mu.Lock()
 	if p.number < o.next { // a later flush was already handed over

@@ -13,8 +13,8 @@ import (
 var scanPause = pgx.RowToStructByName[job.Pause]
 
 // AddPause stores a pause, which applies to all later claims in all processes. If a pause with the same scope, target and mode exists, it
-// returns that one, and `added` is false. AddPause returns CodeRequestNotFound if the worker does not exist, and CodeConflict if there are
-// job.MaxPauses.
+// returns that one, and `added` is false. AddPause returns CodeRequestNotFound if the worker is not alive, and CodeConflict if there are
+// already job.MaxPauses pauses.
 func (s *Store) AddPause(ctx context.Context, p job.Pause) (_ job.Pause, added bool, err error) {
 	if p.Scope == job.PauseWorker {
 		alive, err := pg.QueryValue[bool](ctx, s.db, statement("workerAlive"), p.Target)
@@ -50,7 +50,7 @@ func (s *Store) RemovePause(ctx context.Context, id job.ID) (job.Pause, error) {
 }
 
 // ResumePaused reads at most `limit` jobs that a pause stopped, with ids above `after`. It makes a job due if no pause stops it any more.
-// It returns the tasks of the jobs that it made due, and the last job that it read, zero at the end.
+// It returns the tasks of the jobs that it made due. `last` is the last job that it read, zero at the end.
 func (s *Store) ResumePaused(ctx context.Context, after job.ID, limit int) (tasks []job.Task, last job.ID, err error) {
 	type parkedJob struct {
 		ID     job.ID

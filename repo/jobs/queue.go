@@ -10,9 +10,9 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// QueueDue moves at most `limit` due jobs from CREATED to QUEUED, the earliest first. In the returned jobs, only these fields are set:
-// identity, callback, trace, due time, time of the change to QUEUED, and a part of the definition. This part is what the event job.queued
-// needs; it is nil if the definition is missing or damaged.
+// QueueDue moves at most `limit` due jobs from CREATED to QUEUED, the earliest first. The returned jobs have only identity, callback,
+// trace, due time, time of the change to QUEUED, and a part of the definition. This part has the values for the event job.queued.
+// Definition is nil if the stored definition is missing or damaged.
 func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
 	return pg.QueryAs(ctx, s.db, "schedule", func(row pgx.CollectableRow) (j job.Job, err error) {
 		var d job.Definition
@@ -32,7 +32,7 @@ func (s *Store) Waiting(ctx context.Context, after job.QueueCursor, age time.Dur
 	return pg.Query(ctx, s.db, scanTask, statement("waitingJobs"), after.RunAt, [16]byte(after.JobID), age, limit)
 }
 
-// sweepLook is the number of due jobs, the oldest first, among which ResumeThrottled counts resumed jobs.
+// ResumeThrottled counts resumed jobs only among the sweepLook oldest due jobs.
 const sweepLook = 20_000
 
 // ResumeThrottled makes at most `limit` throttled jobs due again and returns their tasks. For each client, it stops when the jobs that

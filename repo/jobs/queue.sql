@@ -7,8 +7,8 @@ SELECT EXISTS (SELECT FROM jobs WHERE queued_at IS NULL AND finished_at IS NULL 
 -- transaction has locked. Trigger: events_delivered writes the deliveries. The statement reads only the part of the definition that the
 -- event needs, because sorting whole rows costs more.
 --
--- Searches by time use now(), which has one value for the whole statement. The volatile clock_timestamp() cannot end an index scan, so a
--- search with it would also read all future jobs.
+-- Conditions on times use now(), which has one value for the whole statement. clock_timestamp() changes during the statement, so an index
+-- scan cannot stop at it, and would also read all future jobs.
 -- Parameters: @limit, @event_ids
 WITH ready AS MATERIALIZED (
   SELECT job_id, client_id, request_id, event_seq, event_tx, attempt, updated_at, work_kind, execution_at,
@@ -31,8 +31,8 @@ SELECT job_id, client_id, request_id, coalesce(correlation_id, ''), coalesce(cal
   execution_at, at FROM stamped
 
 -- name: waitingJobs
--- Walks the index jobs_waiting from a cursor to the current time. It skips jobs that were stored less than @age ago. It does not skip jobs
--- with a future created_at, which were stored before the clock was set back. Locks nothing.
+-- Walks the index jobs_waiting from a cursor to the current time. It skips jobs that were stored less than @age ago. Jobs with a created_at
+-- that is @age or more in the future were stored before the clock was set back. They are not skipped. Locks nothing.
 -- Parameters: @after_time, @after_job, @age, @limit
 SELECT {{taskColumns}} FROM jobs
 WHERE worker_id IS NULL AND finished_at IS NULL AND (run_at, job_id) > (@after_time, @after_job) AND run_at <= now()

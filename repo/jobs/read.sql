@@ -45,8 +45,7 @@ WHERE j.job_id = @job AND j.client_id = @client
 -- it does not match, so that the next page can begin there. Locks nothing.
 --
 -- The planner must not collect and sort all jobs of the owner, or walk the primary key past other clients' jobs, even if its statistics
--- suggest that. So the range is written as a row comparison. Other indexes cannot be searched by this comparison. Sessions also disable
--- bitmap scans.
+-- suggest that. So the range is written as a row comparison, by which other indexes cannot be searched. Sessions also disable bitmap scans.
 --
 -- The correlation id is a filter without an index. Such searches are rare. An index would cost an entry of up to 256 bytes for each
 -- submission. maxLooked limits the cost of the filter.

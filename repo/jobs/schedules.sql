@@ -66,7 +66,7 @@ SELECT look_at - now() FROM schedules WHERE look_at IS NOT NULL ORDER BY look_at
 -- Reads the schedules that must be checked now, from the first rows of the index schedules_due. The result alternates between clients; the
 -- earliest schedule of each client comes first. `busy` is true if the schedule does not allow overlapping runs and an earlier run has not
 -- ended (by the index jobs_schedule_open). `jumped` is the time to which a test bed last moved its clock; null if the clock was never
--- moved. If the clock is frozen or has another rate, `jumped` is the current time. Locks nothing.
+-- moved. If the clock is frozen, or if its rate is not 1, `jumped` is the current time. Locks nothing.
 -- Parameters: @limit
 SELECT now() AS now, overlap <> 'allow' AND EXISTS (
   SELECT FROM jobs j WHERE j.schedule_id = schedules.schedule_id AND j.finished_at IS NULL) AS busy, (

@@ -19,8 +19,9 @@ type claimRequest struct {
 }
 
 // Claim claims the attempt for the worker. The job must wait for this attempt and be due, and the worker must be alive. If the worker
-// already has the claim, Claim returns it again: an earlier answer may have been lost. A repeated answer does not say whether the attempt
-// already runs; the worker must know that itself. If the attempt cannot be claimed, the claim is nil, and NotClaimed is the reason.
+// already has the claim, Claim returns the claim again, because an earlier answer may have been lost. A repeated answer does not say
+// whether the attempt already runs. The worker must keep track of that. If the attempt cannot be claimed, the claim is nil, and NotClaimed
+// is the reason.
 func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error) {
 	done, err := s.step(ctx, step{operation: claimStep, job: id, claim: &claimRequest{worker, id, attempt}})
 	return done.claim, done.not, err
@@ -58,9 +59,9 @@ func (s *Store) Release(ctx context.Context, claims []job.ClaimID, waits []time.
 
 var scanTask = pgx.RowToStructByName[job.Task]
 
-// Emit adds event.emitted to the log of a running job. `before` is the number of events that the attempt emitted earlier. This number
-// ensures that a call that is repeated after a lost answer adds no second event. Emit returns job.ErrStale and writes nothing if the claim
-// is no longer current.
+// Emit adds event.emitted to the log of a running job. `before` is the number of events that the attempt emitted earlier. If a call is
+// repeated after a lost answer, this number prevents a second event. Emit returns job.ErrStale and writes nothing if the claim is no longer
+// current.
 func (s *Store) Emit(ctx context.Context, c job.ClaimID, before int, e job.Emission) error {
 	id := pg.EventIDs(1)[0]
 	for {

@@ -11,8 +11,8 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Leases keeps the lease of one worker process alive. It has its own connection, so that it can renew the lease when the connection pool
-// is exhausted.
+// Leases keeps the lease of one worker process alive. It has its own connection, so it can renew the lease even if the connection pool is
+// exhausted.
 type Leases struct {
 	store *Store
 	mu    sync.Mutex
