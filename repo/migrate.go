@@ -80,8 +80,8 @@ func checkMigrator(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// While ALTER TABLE waits for running queries on a table, it blocks all later queries. So the lock timeout is short, and a migration is
-// tried again after a lock timeout.
+// While ALTER TABLE waits for running queries on a table, it blocks all later queries on this table. So the lock timeout is short. After a
+// lock timeout, the migration is tried again.
 const (
 	migrationLockTimeout = 500 * time.Millisecond // well below the services' own lock timeout
 	migrationPause       = time.Second
@@ -126,8 +126,8 @@ const (
 	turnPoll = 20 * time.Millisecond
 )
 
-// migrationLock lets only one process migrate at a time. It polls, because a session that waits in pg_advisory_lock holds a snapshot.
-// CREATE INDEX CONCURRENTLY would wait for this snapshot. Goose's own locker polls too rarely, at most once a second.
+// migrationLock lets only one process migrate at a time. It polls: a session that waits in pg_advisory_lock holds a snapshot, and CREATE
+// INDEX CONCURRENTLY would wait for this snapshot. Goose's own locker polls too rarely, at most once a second.
 type migrationLock struct{}
 
 func (migrationLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
@@ -172,11 +172,11 @@ var schemaVersion = sync.OnceValue(func() int64 {
 })
 
 // renumberEvents repairs a database that was restored from a dump into another server. Its events can have transaction ids (tx) that the
-// new server has not reached yet. ClientEvents would hide these events, because it shows only events of finished transactions. New events
-// would get earlier positions, so clients would miss them. renumberEvents sets the tx of all events to 1, which is lower than the id of any
-// new transaction. A job's events keep their order, because events with the same tx are ordered by seq. A position that a client stored
-// before the restore would be too far ahead, so the client would skip events. Therefore renumberEvents replaces the key that signs
-// positions. This makes all stored positions and cursors invalid.
+// new server has not reached yet. ClientEvents would not return these events, because it returns only events of finished transactions. New
+// events would get positions before these events, so clients would miss the new events. renumberEvents sets the tx of all events to 1,
+// which is lower than the id of any new transaction. A job's events keep their order, because events with the same tx are ordered by seq. A
+// position that a client stored before the restore would be too far ahead, so the client would skip events. Therefore renumberEvents
+// replaces the key that signs positions. This makes all stored positions and cursors invalid.
 func renumberEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) error {
 	version, err := provider.GetDBVersion(ctx)
 	if err != nil || version < schemaVersion() { // some tables are missing
@@ -190,7 +190,7 @@ func renumberEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) e
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	// This lock keeps out all transactions that write events: each of them also writes one of these tables.
+	// Every transaction that writes events also writes to one of these tables. So the lock keeps out all such transactions.
 	if _, err := tx.ExecContext(ctx, `LOCK TABLE jobs, client_events IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 		return err
 	}

@@ -16,8 +16,8 @@ SELECT EXISTS (SELECT FROM job_tx WHERE tx >= pg_snapshot_xmax(pg_current_snapsh
   OR EXISTS (SELECT FROM client_tx WHERE tx >= pg_snapshot_xmax(pg_current_snapshot()))
 
 -- name: migratorLacks
--- Returns a privilege that the user lacks for a migration, or ''. A migration needs a schema for new tables, the privilege CREATE on this
--- schema, and ownership of our existing tables and functions. Locks nothing.
+-- Returns a privilege that migrations need and the user lacks, or ''. Migrations need a schema for new tables, the privilege CREATE on this
+-- schema, and ownership of ForgeRun's existing tables and functions. Locks nothing.
 SELECT CASE
   WHEN current_schema() IS NULL THEN 'a schema to create tables in (none of the search_path ' || current_setting('search_path') || ' is there)'
   WHEN NOT has_schema_privilege(current_schema(), 'CREATE') THEN 'CREATE on schema ' || quote_ident(current_schema())

@@ -180,7 +180,7 @@ func (f *fixture) cursorKey() []byte { return must(f.store.CursorKey(f.ctx()))(f
 
 func TestMigrationDoesNotBlockWriters(t *testing.T) {
 	f := setup(t)
-	require.NoError(t, repo.Migrate(f.ctx(), f.url, 10)) // the down migration of version 10 locks jobs, because it removes a trigger
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, 10)) // a migration down to version 9 locks jobs, because it removes a trigger
 	unlock := f.lock(`SELECT count(*) FROM jobs`)
 	migrated := begin(func() error { return repo.Migrate(f.ctx(), f.url, 9) })
 	f.await(`SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'jobs'::regclass)`)

@@ -10,8 +10,8 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Load counts the unfinished jobs and the QUEUED jobs. The counts are exact if at most `limit` jobs are unfinished. Load also reads
-// reported_active and reported_queued from the table headroom, in the same snapshot.
+// Load counts the unfinished jobs and the QUEUED jobs. The counts are exact if at most `limit` jobs are unfinished. In the same snapshot,
+// Load reads reported_active and reported_queued from the table headroom, for Counted.Reported.
 func (s *Store) Load(ctx context.Context, limit int) (job.Counted, error) {
 	return pg.QueryOne(ctx, s.db, nil, func(row pgx.CollectableRow) (c job.Counted, err error) {
 		return c, pg.ScanRow(row, &c.Jobs.Active, &c.Jobs.Queued, &c.Reported.Active, &c.Reported.Queued)

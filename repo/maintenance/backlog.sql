@@ -1,8 +1,8 @@
 -- name: countLoad
 -- Counts entries of the indexes jobs_waiting, jobs_scheduled and jobs_held. The conditions are exactly the predicates of these partial
 -- indexes, so the scans are index-only. They read the table only for rows changed since the last vacuum. QUEUED jobs are the waiting jobs
--- minus the CREATED jobs. Each count stops at @limit. If more jobs wait, the QUEUED count is too small. This does no harm, because no new
--- jobs are accepted then.
+-- minus the CREATED jobs. Each count stops at @limit. If more than @limit jobs wait, the number of QUEUED jobs is too small. This does no
+-- harm, because no new jobs are accepted then.
 -- Parameters: @limit
 SELECT waiting.n + held.n, greatest(waiting.n - created.n, 0), reported_active, reported_queued FROM headroom,
   (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @limit) w) waiting,

@@ -18,7 +18,7 @@ const (
 // deadWorkersKept is how long the row of a dead worker is kept.
 const deadWorkersKept = time.Hour
 
-// Batches outlive their events by batchesOutlive, because an event is useless without its batch.
+// Batches are kept longer than their events, by batchesOutlive. An event is useless without its batch.
 const batchesOutlive = time.Hour
 
 // Clean removes at most `limit` expired rows of each kind, and reports whether there may be more. Each statement skips rows that another

@@ -39,8 +39,8 @@ WITH old AS MATERIALIZED (
 DELETE FROM bulk_operations WHERE bulk_id = ANY (ARRAY(SELECT bulk_id FROM old))
 
 -- name: cleanDeliveries
--- Removes deliveries of old jobs. Finds the jobs by the index jobs_ended. The limit is 20 times @limit, because a job can have hundreds of
--- deliveries.
+-- Removes deliveries of old jobs. Finds the jobs by the index jobs_ended. Removes up to 20 times @limit rows, because a job can have
+-- hundreds of deliveries.
 --
 -- In this and the statements below, a materialized query selects the rows to remove. If this query were inside the DELETE, Postgres might
 -- run it more than once and remove too many rows. The row ids are passed as an array, so that the planner always uses the primary key. All

@@ -11,7 +11,7 @@ import (
 // Lead takes or renews the lease of the maintenance leader. It returns true if `holder` is the leader now. Leases follow Postgres' clock.
 // Lead takes another holder's lease if that lease expired at least `vacant` ago. If `lease` is zero, `holder` leads until another process
 // takes the lease. A lease that ends far in the future also counts as free: Postgres' clock was ahead when the lease was taken. The lease
-// is a row that expires, because a paused process would keep an advisory lock.
+// is not an advisory lock, because a paused process would keep the lock.
 func (s *Store) Lead(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error) {
 	n, err := s.db.Change(ctx, "lead", statement("lead"), pg.UUID(holder), lease, vacant, maxLeaseExcess)
 	return n == 1, err

@@ -32,8 +32,8 @@ WHERE outcome_outbox.job_id = s.job_id AND outcome_outbox.attempt = s.attempt AN
 
 -- name: republishOutcomes
 -- Makes published outcomes unpublished. Walks the index outcome_outbox_published, and locks the rows in key order. Waits for rows that
--- another transaction has locked, because it must not skip any. That transaction may delete its rows, so fewer rows may be changed than
--- were found. The statement returns both numbers.
+-- another transaction has locked, because no row may be skipped. The other transaction may delete its rows, so fewer rows may be changed
+-- than were found. The statement returns both numbers.
 -- Parameters: @limit
 WITH oldest AS MATERIALIZED (
   SELECT job_id, attempt FROM outcome_outbox WHERE published_at IS NOT NULL ORDER BY published_at LIMIT @limit

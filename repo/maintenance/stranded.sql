@@ -1,8 +1,8 @@
 -- name: moveStrandedJobs
 -- A row that was written while Postgres' clock was ahead contains future times once the clock is corrected. Such a time is the row's write
 -- time plus a known delay. moveStrandedJobs and moveStrandedDeliveries replace it by the current time plus this delay. They ignore times
--- less than a second ahead, because a concurrent transaction may have written them. A row is moved only if the new time is before the row's
--- write time. So a moved row is recognized, and is not moved again.
+-- less than a second ahead, because a concurrent transaction may have written them. The future time of such a row is never before its write
+-- time. A row is moved only if its new time is before its write time, so it is not moved again.
 --
 -- Walks the entries of the index jobs_waiting with a future run_at. Moves only jobs with a future queued_at. Locks the moved rows in the
 -- order of job_id. Skips rows that another transaction has locked. Redis may still have a task for the old time, but the relay enqueues the
@@ -52,7 +52,7 @@ SELECT client_id, endpoint_id, n, (SELECT count(*)::int FROM moved) FROM walk OR
 -- name: endStrandedLeases
 -- Shortens the lease of a worker with a future heartbeat to its usual length, counted from now. A living worker soon renews its lease, so
 -- the shorter lease does no harm. Shortens delivery claims (index deliveries_claimed) to six minutes from now, because an attempt takes at
--- most five. Skips rows that another transaction has locked.
+-- most five minutes. Skips rows that another transaction has locked.
 -- Parameters: @limit
 WITH far AS MATERIALIZED (
   SELECT delivery_id FROM deliveries WHERE claimed_until > pg_catalog.now() + interval '6 min' ORDER BY claimed_until
