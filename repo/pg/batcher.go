@@ -23,7 +23,7 @@ const (
 	maxFlushBytes = 4 << 20 // bytes of one flush
 	maxQueued     = 16384   // items that wait for a flush
 
-	// Flushers is how many flushes may be in flight. A second flush starts if a full batch waits, or if the first takes longer than
+	// Flushers is how many flushes may be in flight. A second flush starts if a full batch waits, or if the first flush takes longer than
 	// slowFlushThreshold.
 	Flushers           = 2
 	slowFlushThreshold = 25 * time.Millisecond
@@ -49,8 +49,8 @@ var (
 )
 
 // Batcher implements group commit: callers that wait at the same moment share one statement. There is no timer: items queued during a flush
-// go into the next flush. A bad item fails alone. Items with the same key go into different flushes, because a single UPDATE ... FROM would
-// apply only one of these items.
+// go into the next flush. A bad item fails alone. Items with the same key never share a flush, because a single UPDATE ... FROM would apply
+// only one of these items.
 //
 // If a caller's context ends while its item is queued, nothing is written. The caller gets an ordinary error. If the context ends later,
 // the outcome is unknown and the caller gets errUnknown.
@@ -73,7 +73,7 @@ type Batcher[T, R any] struct {
 	ready    sync.Cond
 	queue    []*Waiter[T, R]
 	inFlight map[string]bool
-	quick    int // number of flushes in flight that are not slow
+	quick    int // number of running flushes that have not become slow yet
 	closed   bool
 	done     sync.WaitGroup
 }
@@ -90,7 +90,7 @@ type Waiter[T, R any] struct {
 	key    string
 	span   trace.Span
 	answer chan Answer[R]
-	Got    Answer[R] // set before the function `end` is called (see Batcher.Begin)
+	Got    Answer[R] // set before Batcher calls `end` (see Begin)
 }
 
 // NewBatcher makes a batcher for one operation. DB.Start starts it.

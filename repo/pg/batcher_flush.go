@@ -50,7 +50,7 @@ func (b *Batcher[T, R]) traced(batch []*Waiter[T, R]) context.Context {
 }
 
 // complete flushes a batch. If the flush fails because of one row, complete splits the batch until this row is alone. After the first
-// locked row, it uses a short lock timeout, because each further split could wait again.
+// locked row, complete uses a short lock timeout, because each part of the batch may wait again.
 func (b *Batcher[T, R]) complete(ctx context.Context, batch []*Waiter[T, R], shortLocks bool) {
 	items := Column(batch, func(w *Waiter[T, R]) T { return w.Item })
 	answers, err := b.attempt(ctx, items, shortLocks)

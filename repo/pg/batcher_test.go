@@ -110,7 +110,7 @@ func TestBatcherGathersItemsDuringAFlush(t *testing.T) {
 
 func TestBatcherRefusesWhenFull(t *testing.T) {
 	t.Parallel()
-	// Without a flusher, items are never taken.
+	// No flusher runs, so the queue stays full.
 	b := &Batcher[string, string]{key: func(item string) string { return item }, Operation: func(string) Operation { return Operation{} }}
 	b.queue = make([]*Waiter[string, string], maxQueued)
 	_, err := b.Do(t.Context(), "late")

@@ -51,7 +51,7 @@ func Translate(err error) error {
 	var connect *pgconn.ConnectError
 	var pg *pgconn.PgError
 	switch {
-	case errors.As(err, &connect): // a refused login is both a ConnectError and a PgError, and counts as a failed connection
+	case errors.As(err, &connect): // checked first, because a refused login is also a PgError
 		return unavailable(job.CodeStorageUnavailable, "The database cannot be reached.")
 	case errors.As(err, &pg) && pg.ConstraintName == constraintNotErased:
 		return ErrErased
@@ -90,8 +90,8 @@ func translateState(code string, err error, unavailable func(job.Code, string) e
 	return unavailable(job.CodeDBError, "The database refused the operation.")
 }
 
-// isConnectionLoss reports whether the connection broke. In this case, the driver returns an error of the socket. If nothing was sent, the
-// driver returns an error that pgconn.SafeToRetry accepts.
+// isConnectionLoss reports whether the connection broke. The driver then returns a socket error or, if nothing was sent, an error that
+// pgconn.SafeToRetry accepts.
 func isConnectionLoss(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
@@ -109,8 +109,8 @@ func InClass(code string, classes ...string) bool {
 	return slices.ContainsFunc(classes, func(class string) bool { return strings.HasPrefix(code, class) })
 }
 
-// isRowsFault reports whether a single row of a batch may have caused the error: bad data, a violated constraint, or a locked row. Then it
-// helps to split the batch.
+// isRowsFault reports whether a single row of a batch may have caused the error: bad data, a violated constraint, or a locked row. If so,
+// splitting the batch separates this row from the other rows.
 func isRowsFault(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (InClass(pg.Code, classData, classIntegrity) || pg.Code == StateLockTimeout)

@@ -26,8 +26,8 @@ func (d *DB) RequireKey(ctx context.Context, id string) error {
 }
 
 // requireKeyIn is called before a commit. It returns an error if the API key of the context has ended. It locks the key's row, so that the
-// key cannot be revoked before the commit. There is no deadlock: this function locks the key last, and statements that change a key lock
-// the client first.
+// key cannot be revoked before the commit. This causes no deadlocks: requireKeyIn takes the last lock of its transaction, and statements
+// that change a key lock the client first.
 func requireKeyIn(ctx context.Context, tx pgx.Tx) error {
 	id := job.KeyOf(ctx)
 	if id == "" {

@@ -14,7 +14,7 @@ import (
 // LastID sorts after all other ids.
 var LastID = job.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// AfterOf returns id, or LastID if id is zero. A list from new to old continues with the ids below the result.
+// AfterOf returns id, or LastID if id is zero. The next page of a list from new to old has only ids below the returned id.
 func AfterOf(id job.ID) job.ID {
 	if id.IsZero() {
 		return LastID
@@ -35,7 +35,7 @@ const (
 type Listed[T, P any] struct {
 	Item   T
 	Place  P
-	Last   bool // this is the last of maxLooked rows; there may be more
+	Last   bool // this is row number maxLooked; more rows may follow
 	Wanted bool
 }
 

@@ -36,7 +36,7 @@ func RowsIn[T any](ctx context.Context, db Conn, scan pgx.RowToFunc[T], sql stri
 }
 
 // sendTo calls `send` with the pool, or with the shared transaction (see Share). If the context has an API key, a write gets its own
-// transaction. InTx checks the key before the commit.
+// transaction, because InTx checks the key before the commit.
 func (d *DB) sendTo(ctx context.Context, operation, sql string, send func(context.Context, Conn) error) error {
 	if job.KeyOf(ctx) != "" && sharedTxOf(ctx) == nil && writes(sql) {
 		return d.InTx(ctx, operation, func(ctx context.Context, tx pgx.Tx) error { return send(ctx, tx) })

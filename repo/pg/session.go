@@ -29,8 +29,8 @@ func setSession(c *pgconn.Config, cfg Config) {
 	}
 	// Each session plans a statement only once, and uses this plan for all arguments. Planning a large statement takes as long as running it.
 	settings["plan_cache_mode"] = "force_generic_plan"
-	// Every statement finds its rows by an index. Without these settings, a plan cached for small tables could scan a whole table later. The
-	// statements are too short for JIT.
+	// Every statement finds its rows by an index. Without these settings, a plan that was made for a small table could scan the whole table
+	// when it has grown. JIT is off, because the statements are too short for it.
 	for _, setting := range []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "jit"} {
 		settings[setting] = "off"
 	}
@@ -70,8 +70,8 @@ func SetOnConnect(c *pgconn.Config, settings map[string]string, statements ...st
 	}
 }
 
-// searchOwnFirst puts pg_catalog last in search_path. A test bed's now() and clock_timestamp() then hide the functions of Postgres. A
-// statement that needs Postgres' real time calls pg_catalog.now() or pg_catalog.clock_timestamp().
+// searchOwnFirst puts pg_catalog last in search_path. So statements use the test bed's functions now() and clock_timestamp() instead of the
+// functions of Postgres. A statement that needs Postgres' real time calls pg_catalog.now() or pg_catalog.clock_timestamp().
 const searchOwnFirst = `SELECT set_config('search_path', concat_ws(', ', CASE WHEN 'pg_catalog' = ANY (current_schemas(false))
   THEN (SELECT string_agg(quote_ident(s), ', ' ORDER BY n) FROM unnest(current_schemas(false)) WITH ORDINALITY AS u(s, n)
     WHERE s <> 'pg_catalog')

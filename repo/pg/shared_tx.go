@@ -14,7 +14,7 @@ type sharedTx struct {
 
 type sharedTxKey struct{}
 
-// Share returns a context. Statements with this context run in tx until `ended` is called.
+// Share returns the context `within`. Statements that get this context run in tx until `ended` is called.
 func Share(ctx context.Context, tx pgx.Tx) (within context.Context, ended func()) {
 	shared := &sharedTx{Tx: tx}
 	return context.WithValue(ctx, sharedTxKey{}, shared), func() { shared.ended.Store(true) }

@@ -12,7 +12,7 @@ import (
 
 // Statements are in .sql files. Each file is next to the Go file of the same name, which sends the statements. The comment above a
 // statement has its name, its contract (locks, indexes, what a missing row means) and its parameters in order. {{x}} stands for the
-// fragment or constant x, wherever it is defined.
+// fragment or constant x, which any file or package may define.
 //
 // The header "-- name: listByClient of listJobs" makes a variant of listJobs with the same parameters. Lines like "-- old => new" below
 // the header replace `old` by `new` in the variant, also in its fragments.
@@ -22,7 +22,7 @@ type section struct {
 	isFragment bool
 	text       string
 	params     []string
-	of         string   // the statement or fragment that this is a variant of, or ""
+	of         string   // for a variant: name of the original statement or fragment; otherwise ""
 	with       []string // pairs of an old and a new text
 }
 
@@ -31,8 +31,8 @@ var (
 	constants = map[string]string{"maxLooked": strconv.Itoa(maxLooked)} // shared with Go code
 )
 
-// Statements registers the .sql files of a folder. `shared` has constants that the files use as {{name}}. The returned function
-// `statement` returns the text that is sent: with numbered parameters and without comments.
+// Statements registers the .sql files of a folder. `shared` has constants that the files use as {{name}}. The returned function `statement`
+// returns the text of a statement as it is sent: with numbered parameters and without comments.
 func Statements(files fs.FS, shared map[string]string) (statement func(name string) string) {
 	paths, err := fs.Glob(files, "*.sql")
 	for _, path := range paths {

@@ -79,7 +79,8 @@ func newQueryTracer(p trace.TracerProvider) pgx.QueryTracer {
 // change matches the first INSERT, UPDATE or DELETE in a statement. A lower-case table name must follow, so FOR UPDATE OF does not match.
 var change = regexp.MustCompile(`\b(INSERT|UPDATE|DELETE)(?: INTO| FROM)? [a-z]`)
 
-// Verb returns the statement's main verb, such as UPDATE, even if it begins with WITH.
+// Verb returns the main verb of a statement, such as UPDATE. If the statement begins with WITH, the result is the verb of its first change,
+// or SELECT.
 func Verb(statement string) string {
 	if strings.HasPrefix(statement, "--") {
 		return "PING" // the driver's check of a connection

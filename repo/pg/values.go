@@ -78,7 +78,8 @@ func Column[T, V any](items []T, value func(T) V) []V {
 	return values
 }
 
-// JSONColumn is like Column for jsonb. It encodes what `value` returns for each item, or NULL if `ok` is false.
+// JSONColumn is like Column for jsonb. It encodes the result `v` of the function `value` for each item. If `ok` is false, the item's entry
+// is NULL.
 func JSONColumn[T, V any](items []T, value func(T) (v V, ok bool)) ([][]byte, error) {
 	encoded := make([][]byte, len(items))
 	for i, item := range items {
