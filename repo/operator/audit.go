@@ -17,7 +17,7 @@ func (a Admin) Begin(ctx context.Context, e admin.AuditEntry) error {
 		pg.UUID(e.AuditID), e.Operator, e.Action, e.TargetType, e.TargetID, e.RequestID, e.Detail)
 }
 
-// End stores the HTTP status of an action. `target` is the id of what the action created, or "".
+// End stores the HTTP status of an action. `target` is the id of the resource that the action created, or "".
 func (a Admin) End(ctx context.Context, id job.ID, status int, target string) error {
 	return a.store.db.Exec(ctx, "audit", statement("auditEnd"), pg.UUID(id), status, pg.Nullable(target))
 }

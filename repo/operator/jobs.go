@@ -51,8 +51,7 @@ var (
 	heldJobs      = jobRange{statement("heldJobs"), statement("heldJobsCount"), newest, true}
 )
 
-// rangeOf returns the part of an index that a query reads. If a filter by batch, schedule or client is set, the filter by state does not
-// choose the index.
+// rangeOf returns the part of an index that a query reads. A filter by batch, schedule or client takes precedence over a filter by state.
 func rangeOf(q admin.JobQuery) jobRange {
 	switch {
 	case !q.BatchID.IsZero():
@@ -122,7 +121,7 @@ func canRetry(state job.State, attempt, most int, retryable bool) bool {
 	return (&job.Job{State: state, Attempt: attempt, MaxAttempts: most, Failure: &job.Failure{Retryable: retryable}}).CanRetry()
 }
 
-// Job reads a job. Waiting.Detail has a general text, which the caller may replace by a more precise one.
+// Job reads a job. Waiting.Detail has the general text of the reason. The caller may replace it by a more precise text.
 func (a Admin) Job(ctx context.Context, id job.ID) (*admin.Job, error) {
 	type stored struct {
 		admin.Job

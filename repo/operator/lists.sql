@@ -61,8 +61,8 @@ SELECT to_json(r) FROM (
 
 -- name: adminClients
 -- Lists clients by primary key, the newest first, with their usage. With @client, lists only that client. Counts waiting jobs in the index
--- jobs_waiting, and held jobs in the index jobs_held. If at least @looked jobs wait, open_jobs is null: not all jobs were read. Counts
--- webhooks in the index webhooks_client. Locks nothing.
+-- jobs_waiting, and held jobs in the index jobs_held. If at least @looked jobs wait, not all of them were read, and the number of open jobs
+-- is null. Counts webhooks in the index webhooks_client. Locks nothing.
 -- Parameters: @client, @named, @after, @looked, @limit
 WITH waiting AS MATERIALIZED (
   SELECT client_id FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @looked
@@ -184,7 +184,7 @@ SELECT coalesce(json_agg(r), '[]') FROM (
 ) r
 
 -- name: adminFind
--- Looks for the id in each of the tables below, by primary key. Locks nothing.
+-- Looks for the id in several tables, by primary key. Locks nothing.
 -- Parameters: @id
 SELECT coalesce(json_agg(r), '[]') FROM (
   SELECT 'jobs' AS type, job_id AS id, client_id FROM jobs WHERE job_id = @id

@@ -56,8 +56,8 @@ func (s *Store) ReadClockMove(ctx context.Context) (testbed.ClockState, error) {
 	return m.state(), err
 }
 
-// readClockMove assumes that Postgres' answer arrives without delay. So Config.Clock may be behind Postgres' clock, but never ahead. A time
-// that is in the past for Config.Clock is also in the past for Postgres.
+// readClockMove also applies the move to Config.Clock. It assumes that Postgres' answer arrived without delay. So Config.Clock may be
+// behind Postgres' clock, but never ahead. A time that is in the past for Config.Clock is also in the past for Postgres.
 func (s *Store) readClockMove(ctx context.Context) (clockMove, error) {
 	m, err := pg.QueryOne(ctx, s.db, nil, scanClockMove, statement("readClockMove"))
 	if err == nil {
@@ -66,8 +66,8 @@ func (s *Store) readClockMove(ctx context.Context) (clockMove, error) {
 	return m, err
 }
 
-// MoveClock passes the clock's state to `move`, and sets the clock to the state that `move` returns. After the commit, the caller must
-// call the returned function `follow` to apply the move to Config.Clock.
+// MoveClock passes the clock's state to `move`, and sets the clock to the state that `move` returns. After the commit, the caller must call
+// `follow`, which applies the move to Config.Clock.
 func (s *Store) MoveClock(ctx context.Context, move func(testbed.ClockState) (testbed.ClockState, error)) (
 	moved testbed.ClockState, follow func(context.Context) (testbed.ClockState, error), err error,
 ) {
@@ -97,9 +97,8 @@ func (s *Store) MoveClock(ctx context.Context, move func(testbed.ClockState) (te
 	return after.state(), func(ctx context.Context) (testbed.ClockState, error) { return s.correctClock(ctx, before, after) }, nil
 }
 
-// correctClock checks whether a freeze or slowdown was committed too late, because this process or Postgres was delayed. Statements may
-// then have read times that are ahead of the new clock. correctClock moves the clock forward to these times, so that the clock does not go
-// backwards.
+// correctClock checks whether a freeze or slowdown was committed too late, because this process or Postgres was delayed. If so, statements
+// may have read times that are ahead of the new clock. correctClock then moves the clock forward to the latest of these times.
 func (s *Store) correctClock(ctx context.Context, before, after clockMove) (testbed.ClockState, error) {
 	now, err := s.readClockMove(ctx)
 	if err != nil || now.Number != after.Number || !now.server.After(after.Real) || after.Rate >= before.effectiveRate() {

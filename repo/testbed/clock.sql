@@ -15,8 +15,8 @@ SELECT number, real_at, service_at, CASE WHEN frozen THEN 0 ELSE rate END FROM t
 LOCK TABLE testbed_clock IN SHARE ROW EXCLUSIVE MODE
 
 -- name: moveClock
--- Stores the next move of the clock, and replaces the functions of the clock. Because of the replacement, Postgres makes new plans for
--- cached statements. This is necessary, because the plans contain the values of these functions.
+-- Stores the next move of the clock, and replaces the functions of the clock. After the replacement, Postgres makes new plans for cached
+-- statements. The old plans contain the values of the old functions.
 -- Parameters: @number, @jump, @wait, @old_rate, @rate, @frozen
 SELECT testbed_move(@number, @jump::interval, @wait::interval, @old_rate, @rate, @frozen)
 

@@ -41,7 +41,7 @@ func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) 
 	}
 	from := pg.FirstIDOf(since.Add(-pg.IDSkew))
 	labelled := pgtype.UUID{}
-	if n.Label != "" { // a job's created_at may be up to IDSkew before the start of its session
+	if n.Label != "" { // the created_at of a job may be up to IDSkew before the start of the job's session
 		labelled, since = uuidOf(n.ID), since.Add(-pg.IDSkew)
 	}
 	rec.args = []any{pg.UUID(client), labelled, pg.UUID(from), since, until, verdict.MaxExchanges}

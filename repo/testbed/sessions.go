@@ -25,7 +25,7 @@ func scanSession(row pgx.CollectableRow) (s verdict.Session, err error) {
 }
 
 // StartSession begins a session of a client. It returns false if an open session has the label, or if the client has `keep` open sessions.
-// If it begins a session, it also removes the oldest ended sessions, so that about `keep` remain.
+// After it has begun a session, it removes the oldest ended sessions, so that about `keep` sessions remain.
 func (s *Store) StartSession(ctx context.Context, client job.ID, n verdict.Session, keep int) (began verdict.Session, ok bool, err error) {
 	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		began, ok, err = pg.First(pg.RowsIn(ctx, tx, scanSession, statement("startSession"),
@@ -74,7 +74,7 @@ func (s *Store) EndSession(ctx context.Context, client, id job.ID) (ended verdic
 		if err != nil || !ok {
 			return err
 		}
-		if ended.Label == "" { // a separate statement sees labelled sessions that began while endSession waited
+		if ended.Label == "" { // a separate statement, to end also labelled sessions that began while endSession waited
 			if _, err := tx.Exec(ctx, statement("endLabelled"), pg.UUID(client)); err != nil {
 				return err
 			}

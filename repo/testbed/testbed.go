@@ -79,10 +79,9 @@ func (s *Store) Faults(ctx context.Context, scope testbed.Scope) ([]fault.Counte
 }
 
 // CountFaults adds 1 to the counter of each rule that matches the request. It returns the counted rules in order. Concurrent calls for one
-// client wait for each other in this process. Otherwise they would wait in Postgres for the same rows, and each call would occupy a
-// connection.
+// client wait for each other in this process. If they waited for the same rows in Postgres, each call would occupy a connection.
 func (s *Store) CountFaults(ctx context.Context, scope testbed.Scope, operation, subject string) ([]fault.Counted, error) {
-	// The zero id means the session without a label. NULL would mean the session of the request.
+	// The zero id means the session without a label. With NULL, the statement would look up the session of the request.
 	session := pgtype.UUID{Bytes: scope.Session, Valid: true}
 	_, rules, err := s.countFaults(ctx, scope.Client, session, "", operation, subject)
 	return rules, err
@@ -115,8 +114,8 @@ func (s *Store) countFaults(
 	return scope, rules, err
 }
 
-// FaultApplied counts one application of a rule that CountFaults returned. It returns false if the rule must not apply any more: it was
-// removed, used up, or bound to another subject.
+// FaultApplied counts one application of a rule that CountFaults returned. It returns false, and counts nothing, if the rule no longer
+// applies. The rule was then removed, used up, or bound to another subject.
 func (s *Store) FaultApplied(ctx context.Context, scope testbed.Scope, c fault.Counted) (bool, error) {
 	_, unlock, err := s.counting.Lock(ctx, scope.Client)
 	if err != nil {
