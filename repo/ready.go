@@ -48,12 +48,13 @@ type writeCheck struct {
 // writeCheckKept is how long Ready keeps the result of its write check.
 const writeCheckKept = time.Second
 
-// readyPing limits how long Ready waits for the check of the schema. The write check has the rest of the time until Ready's context ends.
+// readyPing limits how long Ready waits for the check of the schema. The write check may take the rest of the time until Ready's context
+// ends.
 const readyPing = 400 * time.Millisecond
 
 // Ready is like Ping, and also checks that Postgres accepts this program's writes: the disk has room, and a commit completes. After the
-// first success of Ping, Ready ignores errors of Ping, except a wrong schema or clock. So a lock on the schema table does not make the
-// store unready.
+// first success of Ping, Ready ignores errors of Ping, except a wrong schema or clock. For example, a lock on the schema table does not
+// make the store unready.
 func (s *Store) Ready(ctx context.Context) error {
 	c := &s.writes
 	brief, cancel := context.WithTimeout(ctx, readyPing)

@@ -121,7 +121,7 @@ func TestDueTimeHasOneJob(t *testing.T) {
 	j := f.job(after.LastJobID)
 	require.Equal(t, []any{s.ID, s.DueAt, job.Queued}, []any{j.ScheduleID, j.ScheduledFor, j.State})
 
-	// The schedule is due again at a time that already has a job. The unique index refuses a second job, and the whole call fails.
+	// Make the schedule due again at a time that already has a job. The unique index refuses a second job, and the whole call fails.
 	f.exec(`UPDATE schedules SET due_at = $2, look_at = $2, version = 1 WHERE schedule_id = $1`, s.ID.String(), *s.DueAt)
 	other := f.schedule()
 	require.Error(t, errOf(f.store.AdvanceSchedules(f.ctx(), []job.ScheduleStep{f.stepOf(other), f.stepOf(s)})))

@@ -25,7 +25,7 @@ func (f *fixture) inSchema(role, schema string) string {
 	})
 }
 
-// Installations in different schemas of one database are independent. Their role needs no privilege to create schemas.
+// The role needs no privilege to create schemas.
 func TestInstallationsInSchemasOfOneDatabase(t *testing.T) {
 	f := setup(t)
 	role := f.newRole("")

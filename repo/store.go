@@ -1,5 +1,5 @@
 // Package repo is the Postgres store, the source of truth for every job. A Store combines the packages jobs, deliveries, clients,
-// maintenance, operator and testbed. All of them use pg. This package also migrates the schema, checks readiness, and reads data for
+// maintenance, operator and testbed. All of them use pg. Package repo also migrates the schema, checks readiness, and reads data for
 // `forgerun` commands.
 //
 // All these packages contain only storage logic. They return no pgx types.

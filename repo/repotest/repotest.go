@@ -5,7 +5,7 @@
 //
 //	func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 //
-// These servers do not flush writes to disk. A test that crashes or measures its server starts another one, see Server.
+// These servers do not flush writes to disk. A test that crashes or measures a server must start its own server with the function Server.
 package repotest
 
 import (

@@ -59,8 +59,8 @@ func migrated(ctx context.Context) (*stack.Servers, error) {
 	return servers, nil
 }
 
-// The database "forgerun" is the template of all others. A database with connections cannot be copied, so all connections to the template
-// are closed after its migration.
+// The database "forgerun" is the template of all others. Postgres cannot copy a database that has connections. So all connections to the
+// template are closed after its migration.
 type server struct {
 	open bool
 
@@ -99,7 +99,7 @@ func (s *server) doStart(ctx context.Context) (err error) {
 	if s.admin, err = pgxpool.New(ctx, s.urlOf("postgres")); err != nil {
 		return err
 	}
-	// FILE_COPY is three times as fast if nothing is flushed to disk. Postgres before version 15 does not have this option.
+	// FILE_COPY is three times as fast as the default if nothing is flushed to disk. Postgres before version 15 does not have this option.
 	return s.admin.QueryRow(ctx,
 		`SELECT CASE WHEN current_setting('server_version_num')::int >= 150000 THEN 'STRATEGY FILE_COPY' ELSE '' END`).Scan(&s.copying)
 }
