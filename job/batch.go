@@ -28,8 +28,8 @@ type BatchRequest struct {
 	Language      string
 }
 
-// Warnings returns the warnings of items without violations. Their pointers refer to the whole batch request. If there are more than
-// MaxViolations warnings, the last one says how many are omitted.
+// Warnings returns the warnings of items without violations. Each warning has a pointer into the body of the batch request. If there are
+// more than MaxViolations warnings, the last one says how many are omitted.
 func (r BatchRequest) Warnings() (warnings []Violation) {
 	more := 0
 	for i, item := range r.Items {
@@ -61,7 +61,7 @@ type ItemRequest struct {
 type Refusal struct {
 	Code       Code        `json:"code"`
 	Detail     string      `json:"detail"`
-	Violations []Violation `json:"violations,omitempty"` // their pointers refer to the batch request
+	Violations []Violation `json:"violations,omitempty"` // with pointers into the body of the batch request
 }
 
 // Batch is a set of jobs submitted in one request.

@@ -7,7 +7,7 @@ import (
 )
 
 // Task tells a worker to check whether an attempt of a job is due. The database decides whether the attempt may start. Dispatch counts how
-// often the attempt returned to QUEUED, so that each return gets a task with a new id.
+// often the attempt was queued again, or resumed after a pause or a limit. So each time its task has a new id.
 type Task struct {
 	JobID    ID
 	Attempt  int
@@ -63,7 +63,7 @@ type Claim struct {
 	ClaimID
 	Job        Job
 	QueuedAt   time.Time // when the job entered QUEUED
-	WasCreated bool      // the job was CREATED, so the claim also stores its change to QUEUED
+	WasCreated bool      // the job was CREATED, so the claim also stored the job's change to QUEUED
 }
 
 // NotClaimed is the reason why a claim got no job. If no member is set, the task is stale and is dropped.
@@ -112,8 +112,8 @@ type Finish struct {
 	Exhausted bool
 	// If Emit is set, the store adds the event event.emitted before the final event.
 	Emit *Emission
-	// EndedAt is the end of the work by a test bed's clock; nil means now. The clock may jump between the end of the work and the time when
-	// the store writes it. Without a test bed, EndedAt is ignored.
+	// EndedAt is the end of the work by a test bed's clock; nil means now. EndedAt is needed because the clock may jump before the store
+	// writes the end. Without a test bed, EndedAt is ignored.
 	EndedAt *time.Time
 }
 

@@ -19,8 +19,8 @@ type Lease struct {
 	Counted     *Counted      // new count of all jobs; nil if this request contains no count
 }
 
-// Counted is the result of a count. Jobs is the number of jobs. Reported is the total number of jobs that all processes had reported when
-// the count began. Jobs that are reported later are added to the count.
+// Counted is the result of a count. Jobs is the number of counted jobs. Reported is the total number of jobs that all processes had
+// reported when the count began. Jobs that are reported later are added to the count.
 type Counted struct{ Jobs, Reported Load }
 
 // Headroom is the capacity that a lease grants.

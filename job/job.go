@@ -97,8 +97,8 @@ func (r WaitingReason) Text() string {
 	return ""
 }
 
-// ThrottledUntil is a time that never comes. QUEUED jobs have it as RunAt while their client is at its limit of running jobs. Afterwards
-// they get their previous RunAt back.
+// ThrottledUntil is a time that never comes. A QUEUED job has this RunAt while its client is at the limit of running jobs. Afterwards,
+// RunAt is the time when the job was queued.
 var ThrottledUntil = time.Date(2200, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // Throttled reports whether j waits until its client runs fewer jobs.

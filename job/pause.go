@@ -87,8 +87,8 @@ func (p Pauses) StopsWorker(worker ID) bool {
 	return false
 }
 
-// PausedUntil is a time that never comes. QUEUED jobs have it as RunAt while their kind or client is paused. After the pause, they get an
-// earlier RunAt.
+// PausedUntil is a time that never comes. A QUEUED job has this RunAt while its kind or client is paused. After the pause, RunAt is the
+// time when the job was queued.
 var PausedUntil = time.Date(2199, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // Paused reports whether j waits because its kind or client is paused.

@@ -45,7 +45,7 @@ func NewLines(out io.Writer, registry prometheus.Registerer) *Lines {
 	return l
 }
 
-// OnDropped sets the function that gets the number of dropped lines. The function is called after the next successful write.
+// OnDropped sets the function to call after lines were dropped. The next successful write calls it with the number of these lines.
 func (l *Lines) OnDropped(f func(lines int)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
