@@ -34,8 +34,8 @@ CREATE TRIGGER webhooks_of_a_client AFTER INSERT ON webhooks REFERENCING NEW TAB
 
 -- A delivery sends one event to one endpoint. An endpoint is a webhook, or the origin of callback URLs (see callback_endpoint). Every
 -- endpoint gets a fair share of the sending capacity. A delivery is waiting (PENDING, not claimed), being sent (PENDING, claimed), or
--- settled. `dispatch` is the number of claims so far. If `dispatch` has changed since a sender claimed the delivery, that sender has lost
--- it. Its writes then change nothing.
+-- settled. `dispatch` is the number of claims so far. If `dispatch` has changed since a sender claimed the delivery, the sender has lost
+-- the claim. The sender's writes then change nothing.
 CREATE TABLE deliveries (
   delivery_id     uuid PRIMARY KEY,
   client_id       uuid NOT NULL,

@@ -186,8 +186,8 @@ func (e *erasing) waitingDeliveries(ctx context.Context) (bool, error) {
 	return n == 0, err
 }
 
-// jobs removes jobs with all their data. In the same transaction it checks that no data of these jobs is left, because later such data
-// could not be assigned to the client. The jobs are locked, so that no other statement adds data to them meanwhile.
+// jobs removes jobs with all their data. In the same transaction it checks that no data of these jobs is left, because such data could not
+// be assigned to the client later. The jobs are locked, so that no other statement adds data to them meanwhile.
 func (e *erasing) jobs(ctx context.Context) (bool, error) {
 	found, err := pg.RowsIn(ctx, e.tx, pgx.RowToStructByPos[erasedJob], statement("chooseErasedJobs"),
 		pg.UUID(e.Erasure.ClientID), eraseJobLimit)

@@ -135,8 +135,8 @@ const (
 	// maxReplayed is the maximum number of events that one call of ReplayEvents reads.
 	maxReplayed = 5000
 
-	// The stream is not sorted by time: an event may be older than an event before it, but at most by replaySlack. Transactions that write
-	// events are shorter than replaySlack.
+	// The stream is not sorted by time: an event may be older than its predecessor, but at most by replaySlack. Transactions that write events
+	// are shorter than replaySlack.
 	replaySlack = time.Minute
 )
 

@@ -69,7 +69,7 @@ type claimRequest struct {
 
 // ClaimDelivery claims a due delivery for the time `hold` and returns it with all the data to send it. If the delivery is locked or not yet
 // due, ClaimDelivery returns nil and the time to wait before the next call. It returns nil and 0 if the delivery is settled, being sent or
-// removed. It also does so if the delivery's webhook is disabled or deleted.
+// removed. It also returns nil and 0 if the delivery's webhook is disabled or deleted.
 func (s *Store) ClaimDelivery(ctx context.Context, id job.ID, hold time.Duration) (*job.ClaimedDelivery, time.Duration, error) {
 	c, err := s.claims.Do(ctx, claimRequest{id, hold})
 	return c.delivery, c.wait, err

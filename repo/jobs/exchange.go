@@ -92,7 +92,7 @@ func (s *Store) step(ctx context.Context, st step) (stepAnswer, error) {
 }
 
 // writeSteps writes steps in one transaction. It sends one statement or, with a limit of jobs per client, up to three in one round trip.
-// Statements in one round trip are an implicit transaction, so a failed statement undoes the others.
+// The statements of a round trip form one implicit transaction, so a failed statement undoes the others.
 func (s *Store) writeSteps(ctx context.Context, db pg.Conn, steps []step) ([]pg.Answer[stepAnswer], error) {
 	var done map[job.ID]*stepRow
 	var resumed []job.Task

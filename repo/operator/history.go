@@ -45,8 +45,8 @@ func (s *Store) MissingHistory(ctx context.Context) ([]time.Time, error) {
 // WriteHistory counts the new and the ended jobs of the bucket that begins at `at`, and stores the counts. A bucket may be written again,
 // also by another process.
 //
-// A new job counts in the bucket of the time in its id, which comes from the clock of the api process. If this clock is more than about 30
-// s behind, the bucket is not written again after the job is stored. The job is then missing in the history.
+// A new job counts in the bucket of the time in its id, which comes from the clock of the api process. If this clock is more than about
+// half a minute behind, the bucket is not written again after the job is stored. The job is then missing in the history.
 func (s *Store) WriteHistory(ctx context.Context, at time.Time) error {
 	from, to := pg.FirstIDOf(at), pg.FirstIDOf(at.Add(historyWidth))
 	return s.inHistory(ctx, statement("writeHistory"), at, [16]byte(from), [16]byte(to), historyMost)

@@ -16,7 +16,7 @@ LOCK TABLE testbed_clock IN SHARE ROW EXCLUSIVE MODE
 
 -- name: moveClock
 -- Stores the next move of the clock, and replaces the functions of the clock. After the replacement, Postgres makes new plans for cached
--- statements. The old plans contain the values of the old functions.
+-- statements. The old plans cannot be used, because they contain the values of the old functions.
 -- Parameters: @number, @jump, @wait, @old_rate, @rate, @frozen
 SELECT testbed_move(@number, @jump::interval, @wait::interval, @old_rate, @rate, @frozen)
 

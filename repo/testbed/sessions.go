@@ -74,7 +74,7 @@ func (s *Store) EndSession(ctx context.Context, client, id job.ID) (ended verdic
 		if err != nil || !ok {
 			return err
 		}
-		if ended.Label == "" { // a separate statement, to end also labelled sessions that began while endSession waited
+		if ended.Label == "" { // a separate statement also ends labelled sessions that began while endSession waited
 			if _, err := tx.Exec(ctx, statement("endLabelled"), pg.UUID(client)); err != nil {
 				return err
 			}
