@@ -191,8 +191,8 @@ func (l Load) Max(other Load) Load {
 // Within reports whether both numbers of l are at most as large as in other.
 func (l Load) Within(other Load) bool { return l.Active <= other.Active && l.Queued <= other.Queued }
 
-// Fail ends the attempt as FAILED. If the job has auto_retry and the failure is retryable, the next attempt is queued in the same commit.
-// It runs after the backoff. The parameter `random`, from 0 to 1, determines the jitter.
+// Fail ends the attempt as FAILED. If the job has auto_retry and the failure is retryable, the commit that stores the failure also queues
+// the next attempt. The next attempt runs after the backoff. The parameter `random`, from 0 to 1, determines the jitter.
 func (h Held) Fail(reason Reason, b Backoff, random float64) Finish {
 	b = h.Retry.backoff(b)
 	return h.end(NewFailure(reason, h.Attempt, b), b.Wait(h.Attempt, random))

@@ -232,8 +232,7 @@ type Query struct {
 	Limit         int
 }
 
-// Page is a part of a list of jobs. It may be short even before the end of the list, because the number of rows that one call reads is
-// limited.
+// Page is a part of a list of jobs. A page may be short although more pages follow, because one call reads a limited number of rows.
 type Page struct {
 	Jobs []*Job
 	Next ID // position of the next page; zero at the end

@@ -25,7 +25,7 @@ const (
 	ModeDrain PauseMode = "DRAIN"
 )
 
-// MaxPauses limits the pauses, because a worker reads all of them whenever it takes a job.
+// MaxPauses limits the number of pauses, because a worker reads all pauses whenever it takes a job.
 const MaxPauses = 100
 
 // Pause is an operator's pause.

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// MaxViolations limits the listed violations of a request. Normally only the invalid items of a batch are refused. If their violations
-// exceed MaxViolations, the whole batch is refused, so that the response is not many times larger than the request.
+// MaxViolations limits the listed violations of a request. Normally only the invalid items of a batch are refused. If the items have more
+// than MaxViolations violations, the whole batch is refused. Otherwise, the response could be many times larger than the request.
 const MaxViolations = 100
 
 // Request is a decoded request for a job. Violations lists the values that decoding refused. The response reports them together with the
@@ -146,7 +146,7 @@ func pointsAt(violations []Violation, pointer string) bool {
 	return slices.ContainsFunc(violations, func(v Violation) bool { return v.Pointer == pointer })
 }
 
-// RequestKey is an idempotency key. If a request with the same key has a different Hash, it is not a repetition.
+// RequestKey is an idempotency key. A request with the same key and a different Hash is not a repetition.
 type RequestKey struct {
 	ClientID ID     // zero for a request without a client's credentials
 	Scope    string // each scope has its own keys

@@ -84,7 +84,7 @@ CREATE FUNCTION now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
 CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
   AS 'SELECT pg_catalog.clock_timestamp()';
 
--- The time to record for an event. `due` is when the event was due, or null. The result is `due` if the clock jumped past it, or if the
+-- The time to record for an event. `due` is when the event was due, or null. The result is `due` if the clock jumped past `due`, or if the
 -- clock runs faster or slower than Postgres' clock. Otherwise the result is the current time.
 CREATE FUNCTION testbed_moment(due timestamptz) RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
   AS 'SELECT pg_catalog.clock_timestamp()';

@@ -50,10 +50,11 @@ func (f *tempFile) write(n int) error {
 	return nil
 }
 
-// exhausted marks errors that this machine causes, such as a full disk or a missing folder. Another machine may be able to do the work.
+// exhausted wraps an error with job.ErrExhausted. The cause is in this machine, such as a full disk or a missing folder. Another machine
+// may be able to do the work.
 func exhausted(err error) error { return fmt.Errorf("%w: temp file: %w", job.ErrExhausted, err) }
 
-// open creates the file on first use. It removes the name at once if the system allows that, so that a crash leaves no file behind.
+// open creates the file on first use. If the system allows it, open removes the file's name at once, so that a crash leaves no file behind.
 func (f *tempFile) open() error {
 	if f.file != nil {
 		return nil
