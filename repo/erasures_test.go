@@ -61,7 +61,7 @@ func (f *fixture) eraseAll(id job.ID) *job.Erasure {
 	return must(f.store.Erasure(f.ctx(), id))(f.t)
 }
 
-// An erasure must remove a client's rows from every table, unless the table is listed as one without a client's data.
+// An erasure must remove a client's rows from every table that untouchedTables does not list.
 func TestErasuresKnowEveryTable(t *testing.T) {
 	f := setup(t)
 	rows := must(f.db.Query(f.ctx(), `SELECT table_name FROM information_schema.tables

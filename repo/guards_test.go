@@ -62,8 +62,7 @@ func (f *fixture) requests(ctx context.Context) map[string]func(client job.ID, x
 	}
 }
 
-// Requests for another client's resources return the same error as for unknown resources, after the same number of statements, and change
-// nothing.
+// Requests for another client's resources and for unknown resources return the same error, after the same number of statements.
 // Promise: contract 13, 14
 func TestForeignThingsAreUnknown(t *testing.T) {
 	f := setup(t)

@@ -90,7 +90,7 @@ func TestHistoryKeepsDeletedJobs(t *testing.T) {
 	require.Equal(t, 1, f.count("tombstones WHERE finished_at IS NULL"), "the history no longer needs the job")
 }
 
-// A bucket counts each job once, even if two leaders write it at the same time, or a leader writes it twice.
+// A bucket counts each job once, even if two leaders write the bucket at the same time, or a leader writes it twice.
 func TestHistoryIsNotDoubled(t *testing.T) {
 	f := setup(t)
 	stores := f.twoStores()

@@ -92,8 +92,8 @@ var inspectedSettings = []string{
 // inspectTimeout limits the connection attempt, and each statement.
 const inspectTimeout = 3 * time.Second
 
-// Inspect reads the database over its own connection, in read-only transactions. Its error is one of the errors above, with the server's
-// message but never with the password. Inspection.Place is set unless the URL is invalid (ErrBadURL).
+// Inspect reads the database over its own connection, in read-only transactions. The returned error wraps one of the errors above. It
+// contains the server's message, but never the password. Inspection.Place is set unless the URL is invalid (ErrBadURL).
 func Inspect(ctx context.Context, url string) (Inspection, error) {
 	i := Inspection{NeededVersion: schemaVersion(), Settings: map[string]string{}}
 	cfg, err := pgxpool.ParseConfig(url)

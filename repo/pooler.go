@@ -9,7 +9,7 @@ import (
 )
 
 // RefusePooler returns ErrPooled if the database URL leads to a pooler in transaction mode. In this mode, session settings, prepared
-// statements, locks and notifications do not work. It returns no error if Postgres is down or the pooler is too busy to tell.
+// statements, locks and notifications do not work. If Postgres is down, or the pooler is too busy for the check, RefusePooler returns nil.
 func (s *Store) RefusePooler(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, poolerTimeout)
 	defer cancel()

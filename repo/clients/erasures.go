@@ -83,8 +83,8 @@ func (s *Store) OpenErasures(ctx context.Context) ([]*job.Erasure, error) {
 	return pg.Query(ctx, s.db, scanErasure, statement("openErasures"), maxOpenErasures)
 }
 
-// EraseStep does the next part of an erasure. It commits removals and progress together, so each part happens exactly once even after a
-// crash. ErasureStep.Erasure is nil if the erasure was already done, or if another process works on it.
+// EraseStep does the next part of an erasure. It commits removals and progress together, so a crash neither loses nor repeats a part.
+// ErasureStep.Erasure is nil if the erasure was already done, or if another process works on it.
 func (s *Store) EraseStep(ctx context.Context, id job.ID) (step job.ErasureStep, err error) {
 	err = s.db.InTx(ctx, "erase", func(ctx context.Context, tx pgx.Tx) error {
 		// The wait for a lock must be short, because a transaction that waits holds back the event streams of all clients.

@@ -18,7 +18,7 @@ const (
 	unusedClientsKept = 30 * 24 * time.Hour
 )
 
-// CleanUnused reads lookPerRemoved clients for each client that it may remove, because most clients are used and stay.
+// For each client that CleanUnused may remove, it reads lookPerRemoved clients, because most clients are in use.
 const lookPerRemoved = 4
 
 // CleanUnused removes at most `limit` clients that were never used, and reports whether there may be more to remove.

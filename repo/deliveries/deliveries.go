@@ -94,8 +94,8 @@ func (s *Store) Delivery(ctx context.Context, client job.ID, owner job.DeliveryO
 	return &d, tries, nil
 }
 
-// Redeliver makes a completed or waiting delivery due now. It does not change a delivery that is being sent. For a disabled webhook, it
-// returns a conflict, and for a deleted one a not-found error.
+// Redeliver makes a completed or waiting delivery due now. It does not change a delivery that is being sent. If the webhook is disabled,
+// Redeliver returns a conflict. If the webhook is deleted, it returns a not-found error.
 func (s *Store) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
 	d, found, err := pg.QueryFirst(ctx, s.db, scanOneDelivery, statement("redeliver"),
 		pg.UUID(id), pg.UUID(client), pg.UUID(owner.WebhookID), pg.UUID(owner.JobID))
@@ -108,7 +108,8 @@ func (s *Store) Redeliver(ctx context.Context, client job.ID, owner job.Delivery
 	return d, err
 }
 
-// RedeliverFailed makes a webhook's FAILED deliveries due again, the oldest first, if they were created since the given time.
+// RedeliverFailed makes FAILED deliveries of a webhook due again, the oldest first. It changes only deliveries that were created since the
+// given time.
 func (s *Store) RedeliverFailed(ctx context.Context, client, webhook job.ID, since time.Time, limit int) (job.Replay, error) {
 	w, err := s.Webhook(ctx, client, webhook)
 	switch {

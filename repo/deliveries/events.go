@@ -36,7 +36,7 @@ func (s *eventScanner) occurrence() *job.Occurrence {
 	return &s.Occurrence
 }
 
-// One read is also limited by the size of the events, because a stream keeps them in memory until its client has received them.
+// One read is also limited by the size of the events, because a stream keeps the events in memory until the client has received them.
 const (
 	// pageBytes is the size, in bytes, that ends a page. The event that reaches this size is still included, so each page has at least one
 	// event.

@@ -119,8 +119,8 @@ func (s *Store) UpdateWebhook(ctx context.Context, client, id job.ID, p job.Webh
 		p.URL, p.Events, p.Description, mode, p.Enabled, p.Proven)
 }
 
-// DeleteWebhook deletes a webhook. FailOrphans ends its waiting deliveries. Its other deliveries are removed with their jobs, or by Clean
-// if they have no job.
+// DeleteWebhook deletes a webhook. FailOrphans ends the webhook's waiting deliveries. Other deliveries are removed with their jobs. Clean
+// removes deliveries without a job.
 func (s *Store) DeleteWebhook(ctx context.Context, client, id job.ID) error {
 	_, err := s.oneWebhook(ctx, statement("deleteWebhook"), pg.UUID(id), pg.UUID(client))
 	return err

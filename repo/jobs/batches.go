@@ -140,8 +140,8 @@ func (s *Store) OpenJobs(ctx context.Context, client, batch job.ID) ([]job.ID, e
 	return pg.Query(ctx, s.db, pg.RowToID, statement("openJobs"), pg.UUID(batch), pg.UUID(client))
 }
 
-// ReadyBatches reads a limited number of open batches after the given one, in order of id. It returns the batches without an unfinished
-// job, and the last batch that it read, zero at the end. It locks nothing, and takes some microseconds per batch.
+// ReadyBatches reads at most `look` open batches after the batch `after`, in order of id. `ready` are the batches without an unfinished
+// job. `last` is the last batch that was read, zero at the end. ReadyBatches locks nothing, and takes some microseconds per batch.
 func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready []job.ID, last job.ID, err error) {
 	type seen struct {
 		ID          job.ID

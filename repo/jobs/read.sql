@@ -78,7 +78,7 @@ ORDER BY {{owner}} DESC, job_id DESC LIMIT @limit
 -- {{guard}} => batch_id IS NOT NULL AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND client_id = @client)
 
 -- name: listBySchedule of listJobs
--- A schedule may have been deleted, so its client is read from the jobs of the schedule.
+-- The schedule may have been deleted, so the client is read from the schedule's jobs.
 -- {{owner}} => schedule_id
 -- {{value}} => @schedule::uuid
 -- {{guard}} => schedule_id IS NOT NULL AND {{firstRunOfClient}}

@@ -133,8 +133,8 @@ func (s *Store) DueSchedules(ctx context.Context, limit int) ([]job.DueSchedule,
 	return pg.QueryAs(ctx, s.db, "schedules", pgx.RowToStructByName[job.DueSchedule], statement("dueSchedules"), limit)
 }
 
-// AdvanceSchedules writes the progress and the new jobs of schedules in one commit, and returns the schedules that it advanced. It skips a
-// schedule that has changed since it was read, or is locked by another transaction.
+// AdvanceSchedules writes the progress and the new jobs of schedules in one commit, and returns the schedules that it advanced. It skips
+// schedules that have changed since they were read, and schedules that another transaction has locked.
 func (s *Store) AdvanceSchedules(ctx context.Context, steps []job.ScheduleStep) (advanced map[job.ID]bool, err error) {
 	type step = job.ScheduleStep
 	failures, err := pg.JSONColumn(steps, func(x step) (*job.ScheduleError, bool) { return x.LastError, x.LastError != nil })

@@ -32,9 +32,9 @@ func (l *Leases) Register(ctx context.Context, worker job.ID, name string, concu
 	})
 }
 
-// Renew extends the lease of a living worker. It returns the ids of the claims that the database stores for this worker. It does not read
-// the jobs, because a worker can have thousands of claims and calls Renew often. If the lease has expired, Renew returns job.ErrWorkerDead.
-// Other workers then take over the worker's jobs.
+// Renew extends the lease of a living worker. It returns the ids of the claims that the database stores for this worker. Renew does not
+// read the jobs, because a worker calls Renew often and can have thousands of claims. If the lease has expired, Renew returns
+// job.ErrWorkerDead. Other workers then take over the worker's jobs.
 func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.ClaimID, error) {
 	var held []job.ClaimID
 	err := l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {

@@ -57,7 +57,7 @@ func (s *Store) RollUpHistory(ctx context.Context) error {
 	return s.inHistory(ctx, statement("rollUpHistory"), historyBack+time.Minute)
 }
 
-// inHistory runs a statement with a timeout that Postgres enforces, even if the connection is lost.
+// inHistory runs a statement with a timeout. Postgres enforces the timeout even if the connection is lost.
 func (s *Store) inHistory(ctx context.Context, sql string, args ...any) error {
 	return s.db.InTx(ctx, "history", func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = `+pg.Milliseconds(min(historyTimeout, s.db.Timeout))); err != nil {

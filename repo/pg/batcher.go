@@ -28,7 +28,7 @@ const (
 	Flushers           = 2
 	slowFlushThreshold = 25 * time.Millisecond
 
-	// After its first lock timeout, a batch waits at most 1/LockedRowFraction of the statement timeout for each locked row. So the flush has
+	// After the first lock timeout in a batch, each further lock timeout is 1/LockedRowFraction of the statement timeout. So the flush has
 	// time for about 80 more locked rows.
 	LockedRowFraction = 100
 )

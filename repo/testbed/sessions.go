@@ -53,9 +53,9 @@ func (s *Store) EnterSession(ctx context.Context, client job.ID, label, request 
 	return session, unlabelled, err
 }
 
-// OpenLabelled opens a session with a label as a copy of the client's open session without a label, including its rules. It does nothing
-// if the client has no open session without a label. It also does nothing if the label is in use, or if the client has `keep` open
-// sessions.
+// OpenLabelled opens a session with a label. The new session is a copy of the client's open session without a label, including the rules.
+// OpenLabelled does nothing if the client has no open session without a label. It also does nothing if the label is in use, or if the
+// client has `keep` open sessions.
 func (s *Store) OpenLabelled(ctx context.Context, client, id job.ID, label string, keep int) error {
 	return s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, statement("openLabelled"), pg.UUID(client), pg.UUID(id), label, keep)
