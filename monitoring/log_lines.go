@@ -95,7 +95,6 @@ func (l *Lines) written(lines []byte, n int, err error) {
 	}
 	if err != nil {
 		l.dropped += bytes.Count(lines[n:], []byte{'\n'})
-		l.reported = l.dropped
 	} else if lost := l.dropped - l.reported; lost > 0 {
 		l.reported = l.dropped
 		go l.tell(lost)
