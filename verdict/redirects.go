@@ -123,8 +123,8 @@ func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
 		}
 	case z != nil:
 		f.failBy(movedBy[x.Status], x, z, "The client followed the redirect with GET: the method and the body were lost.", same)
-	case y == nil && (hops >= FewHops || x.Status == http.StatusSeeOther && !x.Disturbed()):
-		// Not judged: the client stopped in a redirect loop, or did not need the target of the 303.
+	case y == nil && (hops >= FewHops || x.Status == http.StatusSeeOther && (x.Fault == nil || x.Fault.Moved == 0)):
+		// Not judged: the client stopped in a redirect loop, or did not need the target of a 303 that the service sent.
 	case y == nil:
 		f.failBy(movedBy[x.Status], x, y, "The client did not repeat the request at the new address.", same)
 	case !in && x.Key == "" && x.Correlation == "":

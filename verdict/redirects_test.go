@@ -46,6 +46,9 @@ func TestRedirects(t *testing.T) {
 		"reads again after 303":           {ok, ok, func(t *trace) { t.send(poll(1, byFault(303))).send(poll(1)) }},
 		"stops after 303":                 {warn, warn, func(t *trace) { t.send(poll(1, byFault(303))).send(poll(2)) }},
 		"does not need the target of 303": {not, not, func(t *trace) { t.send(poll(1, to303("/v1/results/1?"))).send(poll(2)) }},
+		"does not need the target of 303 with another fault": {not, not, func(t *trace) {
+			t.send(poll(1, to303("/v1/results/1?"), with(&fault.Effect{Extensions: true}))).send(poll(2))
+		}},
 		"reads the target of 303": {ok, ok, func(t *trace) {
 			t.send(poll(1, to303("/v1/results/1?"))).send(poll(1, at("/v1/results/1")))
 		}},
