@@ -111,22 +111,24 @@ func followed(r *record, f *finding) {
 // follow judges the requests after the redirect x. `y` repeats x at the new address, and `z` is a GET to the new address in place of x.
 // Both may be nil. `hops` is the number of consecutive redirects before x.
 func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
-	const same = "Send the same request, with its method and body, to the address in Location."
+	expected := "Send the same request, with its method and body, to the address in Location."
+	if x.Status == http.StatusSeeOther {
+		expected = "Read the address in Location with GET."
+	}
 	in := y != nil && y.Start.Sub(x.End()) < FollowWithin
 	switch {
 	case x.Status == http.StatusSeeOther && !x.retrieves():
 		if z != nil {
 			f.pass(x, z, "The client read the address in Location with GET.")
 		} else if in {
-			f.failBy(&got303, x, y, fmt.Sprintf("The client followed a 303 redirect with %s, which repeated the request.", x.Method),
-				"Read the address in Location with GET.")
+			f.failBy(&got303, x, y, fmt.Sprintf("The client followed a 303 redirect with %s, which repeated the request.", x.Method), expected)
 		}
 	case z != nil:
-		f.failBy(movedBy[x.Status], x, z, "The client followed the redirect with GET: the method and the body were lost.", same)
+		f.failBy(movedBy[x.Status], x, z, "The client followed the redirect with GET: the method and the body were lost.", expected)
 	case y == nil && (hops >= FewHops || x.Status == http.StatusSeeOther && (x.Fault == nil || x.Fault.Moved == 0)):
 		// Not judged: the client stopped in a redirect loop, or did not need the target of a 303 that the service sent.
 	case y == nil:
-		f.failBy(movedBy[x.Status], x, y, "The client did not repeat the request at the new address.", same)
+		f.failBy(movedBy[x.Status], x, y, "The client did not repeat the request at the new address.", expected)
 	case !in && x.Key == "" && x.Correlation == "":
 		// Not judged: y comes late and may be a new request.
 	default:

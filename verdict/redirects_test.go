@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
 )
@@ -97,6 +99,16 @@ func TestRedirects(t *testing.T) {
 			t.send(poll(7, on("a.example"), leads("http://b.example/"))).wait(2 * time.Second).send(poll(8, on("a.example")))
 		}},
 	})
+}
+
+// After 303, the evidence asks for a GET. After 307 and 308, it asks for the same request.
+func TestExpectedAfterRedirects(t *testing.T) {
+	t.Parallel()
+	const get, same = "Read the address in Location with GET.", "Send the same request, with its method and body, to the address in Location."
+	for status, want := range map[int]string{303: get, 307: same, 308: same} {
+		trace := newTrace().send(poll(1, byFault(status))).send(poll(2))
+		require.Equal(t, want, trace.result("redirects").Evidence[0].Expected)
+	}
 }
 
 func on(host string) func(*verdict.Exchange) { return func(x *verdict.Exchange) { x.Host = host } }
