@@ -23,6 +23,8 @@ var API = fault.API{
 	Full:    string(job.CodeQueueFull),
 	Limited: string(job.CodeRateLimited),
 	Expired: string(job.CodeTokenExpired),
+
+	SeeOther: true,
 }
 
 // Scope selects the requests, jobs and deliveries of a client that have the label of one session. Session is the id of this session. A zero

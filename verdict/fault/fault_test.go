@@ -106,6 +106,19 @@ func TestProfilesAreRules(t *testing.T) {
 	require.Empty(t, Profile("").Rules(someAPI, 1))
 }
 
+// The profile moved redirects with 303 only if the API allows it.
+func TestMovedBy303(t *testing.T) {
+	t.Parallel()
+	for _, allowed := range []bool{true, false} {
+		api, statuses := someAPI, map[int]bool{}
+		api.SeeOther = allowed
+		for _, r := range Moved.Rules(api, 1) {
+			statuses[r.Effect.Moved] = true
+		}
+		require.Equal(t, []bool{allowed, true, true}, []bool{statuses[303], statuses[307], statuses[308]})
+	}
+}
+
 func TestTimesMayBeLowerCase(t *testing.T) {
 	t.Parallel()
 	var upper, lower Match

@@ -135,9 +135,13 @@ func (p *plan) staleConnections() []Rule {
 		chain(p.streams, once(Effect{StreamRetry: 10_000, CutAfter: new(1)})))
 }
 
-// moved redirects requests to the same address, to another host, and in a loop that ends after two seconds.
+// moved redirects requests to the same address, to another host, and in a loop that ends after two seconds. If a 303 may mean that a job
+// ended, moved redirects reads with 307 instead.
 func (p *plan) moved() []Rule {
 	temporary, permanent, other := Effect{Moved: 307}, Effect{Moved: 308}, Effect{Moved: 303}
+	if !p.SeeOther {
+		other = temporary
+	}
 	kept, seen := p.drawn(once, temporary, permanent), p.drawn(once, temporary, permanent, other)
 	circle := step{temporary, Match{Times: 1, For: Duration(2 * time.Second), Same: true}}
 	return slices.Concat(chain(p.submissions, kept...),

@@ -48,6 +48,7 @@ type API struct {
 	Limited    string           // error code of a 429
 	Expired    string           // error code of a 401 for an expired key
 	Refuses    bool             // whether connections may be refused; false if that would affect other clients
+	SeeOther   bool             // whether reads may be redirected with 303; false if a 303 may mean that the job ended
 }
 
 func (a API) use(operation string) Use {

@@ -26,3 +26,19 @@ func TestRedirectsOfTargets(t *testing.T) {
 		require.Equal(t, want, rules["redirects"].Status, next)
 	}
 }
+
+// A 303 on a read may mean that the job ended, so the profile moved does not inject one.
+func TestReadsAreNotRedirectedBy303(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "", things(location))
+	b.session(`{"profile": "moved", "seed": 1}`)
+	for range 2 {
+		b.do("POST", "/things", "{}")
+	}
+	require.Equal(t, 202, b.do("POST", "/things", "{}").StatusCode)
+	moved := map[int]int{}
+	for range 3 {
+		moved[b.do("GET", "/operations/1", "").StatusCode]++
+	}
+	require.Equal(t, map[int]int{307: 2, 308: 1}, moved)
+}
