@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -65,9 +66,16 @@ func (r *record) knownJobs() map[string]*exchange {
 	return known
 }
 
-// outcome checks that the client learns of the end of each known job within LearnWithin.
+// outcome checks that the client learns of the end of each known job within LearnWithin. If the client never
+// learns of it, the evidence shows the client's last read of the job.
 func outcome(r *record, f *finding) {
 	known, gaveUp, blocked := r.knownJobs(), r.gaveUp(), r.blockedTimes()
+	lastReads := map[string]*exchange{} // by job or batch
+	r.each(func(x *exchange) {
+		if x.retrieves() && x.Job != "" {
+			lastReads[x.Job] = x
+		}
+	})
 	for i := range r.Runs {
 		run := &r.Runs[i]
 		x := known[run.ID]
@@ -86,6 +94,8 @@ func outcome(r *record, f *finding) {
 		found := run.text() + "; the client never learned this."
 		if y != nil {
 			found = run.text() + "; the client learned this " + after(late) + "."
+		} else {
+			y = cmp.Or(lastReads[run.ID], lastReads[run.Batch])
 		}
 		f.judge(ok, x, y, found, fmt.Sprintf("Read %s, follow its events, or receive its webhook, to learn within %.0f s how it ended.",
 			either(run.Batch == "", "the job", "the job or its batch"), LearnWithin.Seconds()))

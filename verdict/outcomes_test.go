@@ -99,6 +99,22 @@ func TestOutcomesOfGroups(t *testing.T) {
 	require.Equal(t, "Job job-7 of batch batch SUCCEEDED at 12:00:00; the client never learned this.", e.Found)
 }
 
+// If the client never learned of the end, the evidence shows its last read of the job, or else of the batch.
+func TestLastReadIsEvidence(t *testing.T) {
+	t.Parallel()
+	last := func(t *trace) *verdict.Moment { return t.result("outcome-learned").Evidence[0].Request }
+	require.Nil(t, last(newTrace().send(submit(7)).send(poll(8)).end(7)))
+
+	polled := last(newTrace().send(submit(7)).send(poll(7)).wait(time.Second).send(poll(7, unavailable)).send(poll(8)).end(7))
+	require.NotNil(t, polled)
+	require.Equal(t, "GET /v1/jobs/job-7", polled.Request)
+	require.Equal(t, "503 UNAVAILABLE, Retry-After: 2", polled.Answer)
+	require.Equal(t, `503 {"status":503}`, polled.Fault)
+
+	ofBatch := last(newTrace().send(submit(7)).see("batch").wait(time.Second).end(7, "batch").over("batch"))
+	require.Equal(t, "GET /v1/batches/batch", ofBatch.Request)
+}
+
 func again(of, n byte) verdict.Exchange {
 	return submit(of, func(x *verdict.Exchange) {
 		x.Key, x.Made, x.Job, x.Shown = "again "+id(n), id(n), id(n), []string{id(n)}
