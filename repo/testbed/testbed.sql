@@ -5,7 +5,7 @@ UPDATE results SET expires_at = least(expires_at, clock_timestamp()) FROM jobs
 WHERE results.job_id = @job AND jobs.job_id = @job AND jobs.client_id = @client
 
 -- name: removeFaults
--- Removes all rules of a client's session, or only the rule @rule if it is set, by primary key.
+-- Removes the rules of a client's session, by primary key. If @rule is set, removes only this rule.
 -- Parameters: @client, @session, @rule
 DELETE FROM testbed_faults WHERE client_id = @client
   AND session_id = coalesce(@session::uuid, '00000000-0000-0000-0000-000000000000') AND (@rule::uuid IS NULL OR rule_id = @rule)
@@ -21,7 +21,7 @@ SELECT @client, coalesce(@session::uuid, '00000000-0000-0000-0000-000000000000')
 FROM unnest(@rules::json[], @ids::uuid[]) WITH ORDINALITY AS r(rule, id, position)
 
 -- name: lockFaults
--- Lets one transaction at a time replace the rules of a client, by an advisory lock.
+-- Takes an advisory lock, so that one transaction at a time replaces the rules of a client.
 -- Parameters: @client
 SELECT pg_advisory_xact_lock(hashtextextended('testbed faults ' || @client::text, 0))
 
@@ -53,9 +53,9 @@ WITH about AS MATERIALIZED (
 SELECT {{faultColumns}}, session_id FROM counted AS testbed_faults ORDER BY position
 
 -- name: applyFault
--- Adds 1 to `applied`. A rule with "same": true is then bound to @subject. Finds the rule by primary key. A rule can apply @most times.
--- Within @lasting after its first application, it can apply more often. With @most = 0 there is no limit. No row: the rule is gone, bound
--- to another subject, or at its limit.
+-- Adds 1 to `applied`. A rule with "same": true is then bound to @subject. Finds the rule by primary key. A rule can apply @most times; 0
+-- means no limit. Within @lasting after the rule's first application, @most has no effect. No row: the rule is gone, bound to another
+-- subject, or at its limit.
 -- Parameters: @client, @session, @position, @rule, @subject, @most, @lasting
 UPDATE testbed_faults SET applied = applied + 1, first_at = coalesce(first_at, clock_timestamp()),
   subject = CASE rule->'match'->>'same' WHEN 'true' THEN @subject END
@@ -76,8 +76,8 @@ RETURNING {{sessionColumns}}
 
 -- name: enterSession
 -- Finds the client's open session with this label, by the index testbed_sessions_open. Records that @request belongs to this session,
--- unless @request is null. Waits for an erasure of the session. Always returns a row: the session's id or null, and whether the session
--- without a label is open.
+-- unless @request is null. While the session is being erased, waits for the end of the erasure. Always returns a row: the session's id or
+-- null, and whether the session without a label is open.
 -- Parameters: @client, @label, @request
 WITH own AS MATERIALIZED (
   SELECT client_id, session_id FROM testbed_sessions WHERE client_id = @client AND label = @label AND ended_at IS NULL FOR KEY SHARE
@@ -91,9 +91,9 @@ SELECT own.session_id, EXISTS (SELECT FROM testbed_sessions WHERE client_id = @c
 FROM (SELECT) one LEFT JOIN own ON true
 
 -- name: openLabelled
--- Opens a session with the label @label, as a copy of the client's open session without a label and of its rules. The counts of the copied
--- rules start at 0. Locks the session without a label, so that it cannot end at the same time. No row: the session
--- without a label is not open, the label is in use, or @most sessions are open.
+-- Opens a session with the label @label. Copies the settings and rules of the client's open session without a label. The counts of the
+-- copied rules start at 0. Locks the session without a label, so that it cannot end at the same time. No row: the session without a label
+-- is not open, the label is in use, or @most sessions are open.
 -- Parameters: @client, @session, @label, @most
 WITH main AS MATERIALIZED (
   SELECT profile, seed, rules FROM testbed_sessions WHERE client_id = @client AND label = '' AND ended_at IS NULL FOR SHARE
@@ -111,9 +111,9 @@ WITH main AS MATERIALIZED (
 SELECT session_id FROM opened
 
 -- name: forgetSessions
--- Removes the oldest ended sessions of a client, with their records. Keeps all open sessions, and then the latest ended sessions, up to
--- @keep sessions and @all_bytes of records in all. Also removes requests of sessions older than the oldest remaining session. Uses primary
--- keys and testbed_requests_session.
+-- Removes the oldest ended sessions of a client, with their records. Keeps all open sessions. Also keeps the latest ended sessions, up to
+-- @keep sessions and @all_bytes of records in all. A session counts with at most @most_bytes. Also removes requests of sessions older than
+-- the oldest remaining session. Uses primary keys and testbed_requests_session.
 -- Parameters: @client, @keep, @most_bytes, @all_bytes
 WITH ranked AS MATERIALIZED (
   SELECT session_id, ended_at IS NOT NULL AND (row_number() OVER latest > @keep
@@ -179,8 +179,8 @@ SELECT number, exchange FROM testbed_exchanges WHERE client_id = @client AND ses
 ORDER BY client_id, session_id, number LIMIT @limit
 
 -- name: openStreams
--- Counts the event streams of a session that have no recorded end. If @all is true, also counts the streams of all open sessions of the
--- client. Uses the primary key and testbed_sessions_open. Locks nothing. The LIKE skips most rows before their JSON is parsed.
+-- Counts a session's event streams without a recorded end. If @all is true, also counts the streams of the client's open sessions. Uses the
+-- primary key and testbed_sessions_open. Locks nothing. The LIKE skips most rows before their JSON is parsed.
 -- Parameters: @client, @session, @all
 SELECT count(*) FILTER (WHERE exchange -> 'stream' ->> 'open' = 'true')
   - count(*) FILTER (WHERE exchange -> 'stream' ->> 'events' IS NOT NULL AND exchange -> 'stream' ->> 'open' IS NULL)
@@ -189,8 +189,8 @@ FROM testbed_exchanges WHERE client_id = @client AND session_id = ANY (@session:
   AND exchange::text LIKE '%"stream":{%'
 
 -- fragment: jobsOfSession
--- The jobs that a client created in a session. A null @session means the session without a label. Reads jobs_client from @first, the
--- smallest id that a job of the session can have. Finds the session of each job's request by primary key.
+-- The jobs that a client created in a session. A null @session means the session without a label. Reads the index jobs_client from @first
+-- on. @first is the smallest id that a job of the session can have. Finds the session of each job's request by primary key.
 FROM jobs WHERE client_id = @client AND job_id >= @first AND created_at >= @since
   AND (@until::timestamptz IS NULL OR created_at <= @until)
   AND (SELECT r.session_id FROM testbed_requests r WHERE r.client_id = @client AND r.request_id = jobs.request_id)
@@ -204,9 +204,9 @@ SELECT job_id, state, finished_at, failure_retryable, batch_id, (SELECT complete
 {{jobsOfSession}}
 
 -- name: sessionBulks
--- Returns the jobs that a client's bulk operations changed or skipped, and the end of each operation. Reads only operations with the id
--- @first or a later one. Walks bulk_operations_client, and the primary key of the items. Leaves out jobs that a bulk retry has queued
--- again, because they do not end with the operation. Locks nothing.
+-- Returns the jobs that a client's bulk operations changed or skipped, and the end of each operation. Reads operations from the id @first
+-- on. Uses the index bulk_operations_client, and the primary key of bulk_items. Leaves out jobs that a bulk retry has queued again, because
+-- they do not end with the operation. Locks nothing.
 -- Parameters: @client, @first, @limit
 SELECT b.bulk_id, b.finished_at, i.job_id
 FROM (SELECT bulk_id, finished_at, action FROM bulk_operations WHERE client_id = @client AND bulk_id >= @first) b
@@ -220,7 +220,7 @@ LIMIT @limit
 SELECT key_id, expires_at FROM api_keys WHERE client_id = @client AND expires_at IS NOT NULL
 
 -- name: sessionDeliveries
--- Returns the delivery attempts for events of a session's jobs, along deliveries_job. Locks nothing.
+-- Returns the delivery attempts for events of a session's jobs, by the index deliveries_job. Locks nothing.
 -- Parameters: @client, @session, @first, @since, @until, @limit
 SELECT d.delivery_id, j.subject, a.number, d.event_name, a.started_at, a.duration_ms, coalesce(a.status, 0), coalesce(a.error, '')
   FROM (SELECT job_id AS subject {{jobsOfSession}}) j
@@ -230,8 +230,8 @@ CROSS JOIN LATERAL (SELECT number, started_at, duration_ms, status, error FROM d
 LIMIT @limit
 
 -- name: sessionGroupDeliveries
--- Returns the attempts to deliver batch.completed and bulk.completed for the batches and bulk operations of a session. Finds the events
--- along client_events_client, and their deliveries along deliveries_once. Locks nothing.
+-- Returns the attempts to deliver batch.completed and bulk.completed for the batches and bulk operations of a session. Uses the index
+-- client_events_client for the events, and deliveries_once for the deliveries. Locks nothing.
 -- Parameters: @client, @session, @first, @since, @until, @limit
 SELECT d.delivery_id, j.subject, a.number, d.event_name, a.started_at, a.duration_ms, coalesce(a.status, 0), coalesce(a.error, '') FROM (
   SELECT event_id, coalesce(batch_id, (data->>'bulkId')::uuid) AS subject FROM client_events
