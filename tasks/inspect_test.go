@@ -45,7 +45,7 @@ func TestInspectRedis(t *testing.T) {
 	require.Equal(t, map[string]string{"asynq:{webhooks}:pending": "string"}, i.Wrong)
 }
 
-// Users at hosting providers may be allowed neither CONFIG nor TIME.
+// Hosting providers may forbid CONFIG and TIME.
 func TestInspectWithFewRights(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)

@@ -54,7 +54,7 @@ const (
 	longestWait = 365 * 24 * time.Hour
 )
 
-// Consumer takes the tasks of one queue out of Redis, for one process. While Redis is down, it retries until Stop.
+// Consumer takes tasks of one queue out of Redis and passes them to a handler. While Redis is down, the consumer retries until Stop.
 type Consumer struct {
 	redis    *redisconn.Redis
 	cfg      Config
@@ -102,7 +102,7 @@ func (c *Consumer) connect() {
 	var connections context.Context
 	connections, c.cut = context.WithCancel(context.Background())
 	o.Dialer = c.redis.DialUntil(connections)
-	o.MaxRetries = 1 // one retry, because asynq does not repeat a failed command that stores a task's result
+	o.MaxRetries = 1 // one retry per command, because asynq does not retry the command that stores a task's result
 	c.client = c.redis.NewClient(o)
 	c.client.AddHook(pacer{redis: c.redis, stop: c.stopping})
 	if c.canceled != nil {

@@ -25,7 +25,7 @@ func (p pacer) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (p pacer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if errors.Is(ctx.Err(), context.Canceled) { // asynq uses its canceled context again to store a task's result
+		if errors.Is(ctx.Err(), context.Canceled) { // asynq stores a task's result with a canceled context
 			ctx = context.WithoutCancel(ctx)
 		}
 		err := next(ctx, cmd)

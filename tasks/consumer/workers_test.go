@@ -63,7 +63,6 @@ func requireWorks(t *testing.T, r *redisconn.Redis, c *collector) {
 	})
 }
 
-// Workers start while Redis is down, and continue after it was out of memory.
 func TestWorkersSurviveRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)

@@ -13,7 +13,8 @@ import (
 
 const (
 	progressWait = 100 * time.Millisecond
-	// progressRest is how long the progress of an ended attempt is kept. So a reader that still saw the attempt running can read its progress.
+	// progressRest is how long the progress of an ended attempt is kept. Readers that loaded the job just before the end can still read the
+	// progress.
 	progressRest = 10 * time.Second
 )
 

@@ -30,7 +30,7 @@ const cancelChannel = "forgerun:cancel"
 type Publisher struct {
 	redis       *redisconn.Redis
 	progressTTL time.Duration
-	reading     *redisconn.Circuit // circuit breaker of Progress, because Progress has a shorter timeout
+	reading     *redisconn.Circuit // own circuit breaker for Progress, which has a shorter timeout
 	events      *Sender[job.Notification]
 	signals     *Sender[job.ID]
 }

@@ -23,7 +23,7 @@ type SenderConfig[T any] struct {
 	Send func(ctx context.Context, items []T) error
 	// While Circuit is open, items are skipped without a call of Send.
 	Circuit *redisconn.Circuit
-	// Pause is how long the sender waits after a Send. It does not wait if a full batch is buffered.
+	// Pause is how long the sender waits after a Send. If a full batch is buffered, the sender does not wait.
 	Pause time.Duration
 	// Results counts dropped and skipped items; may be nil.
 	Results *prometheus.CounterVec

@@ -84,7 +84,7 @@ func (l *look) page(ctx context.Context) error {
 			return err
 		}
 	case err != nil && strings.Contains(err.Error(), "WRONGTYPE"):
-		tasks = nil // asynq cannot read a page with a damaged task; ensureOne looks up its tasks one by one
+		tasks = nil // asynq cannot read a page with a damaged task; ensureOne looks up the tasks one by one
 	case err != nil:
 		return err
 	}

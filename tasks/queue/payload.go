@@ -40,7 +40,7 @@ func (h hint) task() *asynq.Task {
 	return asynq.NewTaskWithHeaders(h.kind, h.payload, map[string]string{TraceHeader: h.traceparent})
 }
 
-// againMark separates the number of a replacement task: the first replacement of "x" is "x/1".
+// againMark separates the id of a lost task from the number of its replacement: the first replacement of "x" is "x/1".
 const againMark = "/"
 
 func (h hint) name(n int) string {

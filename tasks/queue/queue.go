@@ -35,8 +35,8 @@ const (
 
 // Config configures a queue. Fields with the zero value get defaults.
 type Config struct {
-	// MaxTaskTime is the time after which asynq runs a job's task again, because its handler counts as lost. It must be longer than any job.
-	// Default 1 h. MaxTaskTime is rounded up to whole seconds.
+	// MaxTaskTime is how long a job's task may run. After this time, the handler counts as lost, and asynq runs the task again. MaxTaskTime
+	// must be longer than any job. Default 1 h; rounded up to whole seconds.
 	MaxTaskTime time.Duration
 	// Clock decides when tasks are due. It should follow Postgres' clock; nil means the machine's clock.
 	Clock *clock.Clock
@@ -166,8 +166,8 @@ func (q *Queue) put(ctx context.Context, h hint, n int) (err error) {
 	return err
 }
 
-// processAt converts t from the service's time to the machine's time. The result is at most a year ahead, because it would be infinite
-// with a frozen clock.
+// processAt converts t from the service's time to the machine's time. With a frozen clock the result would be infinite, so it is at most a
+// year ahead.
 func (q *Queue) processAt(t time.Time) time.Time {
 	if t.IsZero() {
 		return t

@@ -206,7 +206,7 @@ type report struct {
 
 func (r report) empty() bool { return len(r.unused) == 0 && r.owed == 0 && r.owedToday == 0 }
 
-// report returns what the process must report to Redis, and removes it from the bucket.
+// report takes the unused tokens and the unreported requests out of the bucket.
 func (b *bucket) report(now time.Time) report {
 	b.advance(now)
 	r := report{unused: b.unused, owed: b.owed, owedToday: b.owedToday, counting: min(b.owed, b.own.total), day: b.day}

@@ -31,9 +31,9 @@ type Config struct {
 //
 // Redis counts the tokens of the last minute. A process takes tokens from Redis in chunks. A chunk is one token if the limit is small, and
 // more for a busy process. A request asks Redis only if the process has no token left. Further requests wait for the same response. A
-// process may use a token for the duration keepHeld. After this time, Redis counts the token for another minute. Unused tokens go back to
-// Redis. If a process dies, its tokens count until they expire. Because of keepHeld and slots of half a second, a request may count for up
-// to 61 seconds.
+// process may use a token for the duration keepHeld. Redis counts each token for keepHeld plus a minute. Unused tokens go back to Redis. If
+// a process dies, its tokens count until they expire. Because of keepHeld and slots of half a second, a request may count for up to 61
+// seconds.
 //
 // Without Redis, each process applies its share of the limit without waiting: the limit divided by Config.Processes, but at least 1. When
 // Redis is back, the process reports the requests that passed without a token. If Redis is flushed, its counts and the day's quota start
@@ -96,8 +96,8 @@ func New(r *redisconn.Redis, cfg Config) *Limiter {
 func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance { return l.allow(ctx, id, 1, 1) }
 
 // AllowItems counts the items of a request that Allow has accepted. Each item takes a token; for the first item, Allow has already taken
-// the token. A request with more items than the limit takes only as many tokens as the limit, so that it can pass at some time. If the
-// items are refused, none of them counts.
+// the token. A request with more items than the limit takes only as many tokens as the limit. Otherwise it could never pass. If the items
+// are refused, none of them counts.
 func (l *Limiter) AllowItems(ctx context.Context, id job.ID, items int) job.Allowance {
 	parts := 1
 	if l.circuit.IsOpen() {
@@ -191,7 +191,7 @@ func (l *Limiter) lock(id job.ID) *client {
 	return c
 }
 
-// Unused tokens go back to Redis at intervals of sweepEvery, at most a second after they were taken.
+// sweepEvery is the interval of sweeps, which return unused tokens to Redis. So a process keeps an unused token for less than a second.
 const sweepEvery = keepHeld / 2
 
 // Start starts the background cleanup, which returns unused tokens to Redis and forgets idle clients.

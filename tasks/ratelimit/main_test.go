@@ -37,8 +37,8 @@ func newWorld(t testing.TB) *world {
 
 func (w *world) now() time.Time { return time.UnixMicro(w.us.Load()).UTC() }
 
-// advance waits for pending requests to Redis, then advances the time. Redis' clock advances first, because Redis executes a request after
-// the process has sent it.
+// advance waits for pending requests to Redis, then advances the time. Redis' clock advances first, so that Redis never sees a request
+// before the process has sent it.
 func (w *world) advance(d time.Duration) {
 	for _, l := range w.all {
 		l.asking.Wait()

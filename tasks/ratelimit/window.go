@@ -7,8 +7,8 @@ const (
 	// slotWidth is the precision of counting. A request counts until a minute after the end of its slot. A client needs at most about 122
 	// slots, for any limit.
 	slotWidth = 500 * time.Millisecond
-	// keepHeld is how long a process may use the tokens that it took. Then unused tokens go back to Redis. Redis counts a token for a minute
-	// plus keepHeld, because a process may use the token at the end of keepHeld.
+	// keepHeld is how long a process may use the tokens that it took. Afterwards, unused tokens go back to Redis. Redis counts a token for a
+	// minute plus keepHeld, because a process may use the token at the end of keepHeld.
 	keepHeld = 500 * time.Millisecond
 )
 

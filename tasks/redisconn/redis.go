@@ -54,7 +54,7 @@ type Redis struct {
 }
 
 // Connect prepares the connection to the Redis at the address; errBadURL lists the allowed forms. It does not connect yet, so Redis may be
-// down. An error describes the mistake in the address, without quoting it.
+// down. Errors describe the mistake in the address, but do not quote the address.
 func Connect(address string, o Options) (*Redis, error) {
 	parsed, err := parseURL(address)
 	if err != nil {
