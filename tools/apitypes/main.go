@@ -168,7 +168,7 @@ func (o *options) load() (*openapi3.T, error) {
 	return openapi3.NewLoader().LoadFromData(plain)
 }
 
-// Members beside an allOf must follow the members from the allOf. So keepOrder adds `composed` to their x-order.
+// Members beside an allOf must follow the members from the allOf. So keepOrder adds `composed` to the x-order of members beside an allOf.
 const composed = 1_000_000
 
 // keepOrder makes the generator keep the order in which a document names the members of its schemas.

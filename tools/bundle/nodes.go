@@ -80,8 +80,8 @@ func expand(n *yaml.Node) *yaml.Node {
 	return &c
 }
 
-// merge adds the members of `part` to `into`, also in nested mappings. If both nodes define a member, merge returns its path; otherwise
-// "".
+// merge adds the members of `part` to `into`, also in nested mappings. If both nodes define a member, merge returns the member's path;
+// otherwise "".
 func merge(into, part *yaml.Node) string {
 	for pair := range slices.Chunk(part.Content, 2) {
 		name, value := pair[0], pair[1]
