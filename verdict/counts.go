@@ -7,8 +7,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// faults counts the session's faults by kind and by the purpose of the disturbed requests. A kind of fault in the profile that did not
-// happen has the count 0.
+// faults counts the session's faults by kind and by the purpose of the disturbed requests. If a kind of fault in the profile did not
+// happen, its count is 0.
 func faults(r *record) []fault.Count {
 	counts := []fault.Count{}
 	requests, byKind := map[fault.Use]int{fault.Deliveries: len(r.Attempts)}, map[string]int{}

@@ -19,7 +19,7 @@ func duplicates(r *record, f *finding) {
 		}
 	})
 	arrived := map[content]int{} // number of accepted POSTs that got a response, by content
-	lookups := group{}           // reads without a job id, with which the client may look for its job
+	lookups := group{}           // reads without a job id; the client may use them to look for its job
 	r.each(func(x *exchange) {
 		switch {
 		case x.Method == http.MethodPost && x.Arrived() && accepted(x):
@@ -37,7 +37,7 @@ func duplicates(r *record, f *finding) {
 		if submits(x) {
 			tries = submissions.resubmissions(scope{}, x)
 		}
-		if x.Body != "" && arrived[contentOf(x)] < 2 { // after responses to two equal POSTs, the client may want two equal jobs
+		if x.Body != "" && arrived[contentOf(x)] < 2 { // two answered POSTs show that the client may want several equal jobs
 			tries = append(tries, posts[contentOf(x)])
 		}
 		again := next(tries, x)

@@ -22,8 +22,8 @@ func (r *record) learned(id string, since time.Time) (first *exchange, at time.T
 }
 
 // ended returns the exchange that showed the client the end of a run, and how late the client learned of the end. If a group of the run
-// (batch or bulk operation) showed the end, the delay `late` starts at the end of the group. If the delay is longer than LearnWithin, it
-// does not include the times in `blocked`. `waiting` is true if a group of the run has not ended.
+// (batch or bulk operation) showed the end, `late` counts from the end of the group. If `late` exceeds LearnWithin, the times in `blocked`
+// are subtracted. `waiting` is true if a group of the run has not ended.
 func (r *record) ended(run *Run, blocked spans) (first *exchange, late time.Duration, waiting bool) {
 	consider := func(id string, due time.Time) {
 		x, at := r.learned(id, run.Finished)
@@ -130,8 +130,8 @@ func (r *record) gaveUp() func(run *Run) bool {
 	}
 }
 
-// blockedTimes returns the times in which a client with one request at a time could not read jobs. In these times, the client was waiting
-// after a refusal, or a fault delayed a request.
+// blockedTimes returns the times in which a client that sends one request at a time could not read jobs. In these times, the client was
+// waiting after a refusal, or a fault delayed a request.
 func (r *record) blockedTimes() (all spans) {
 	r.each(func(x *exchange) {
 		switch refused := failed(x) || x.Status == http.StatusForbidden; {
@@ -188,8 +188,8 @@ func (r *record) unended(id string) bool {
 }
 
 // wouldPollAgain returns a function that reports whether a waiting client would have read the job again after x. This is so if the client
-// polls unfinished jobs, and was active long after the pause that x required. With any delivery or event about the job, the function
-// reports false.
+// polls unfinished jobs, and was active long after the pause that x required. If there was a delivery or event about the job, the function
+// returns false.
 func (r *record) wouldPollAgain() func(x *exchange) bool {
 	polls := false
 	var last time.Time

@@ -234,8 +234,8 @@ func conditional(r *record, f *finding) {
 	})
 }
 
-// nextRequestFinder returns a function that finds the reader's next request for the target of x. It skips another connection with a read
-// of the target before x, because that connection may belong to another reader.
+// nextRequestFinder returns a function that finds the reader's next request for the target of x. A request on another connection counts
+// only if that connection did not read the target before x. Otherwise, the connection may belong to another reader.
 func (r *record) nextRequestFinder() func(x *exchange) *exchange {
 	type visit struct {
 		place

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// reader is the part of a client that sends a read, such as a process or a browser tab. Requests with equal fields come from one reader.
+// reader is the part of a client that sends a read, such as a process or a browser tab. Requests with the same values of these fields come
+// from one reader.
 type reader struct {
 	keyID, accept, agent string
 	connection           uint64 // 0 if unknown, or if each request uses a new connection
@@ -74,7 +75,7 @@ type loops struct {
 type row struct {
 	mistakes []mistake
 	gaps     []time.Duration
-	crowded  bool // several readers cannot explain the mistakes (see record.crowded), or a loop was found
+	crowded  bool // the reads are too frequent even for several readers (see record.crowded), or a loop was found
 }
 
 type mistake struct {
@@ -114,8 +115,8 @@ func evenlySpaced(gaps []time.Duration) bool {
 	return most <= least+least/10+10*time.Millisecond
 }
 
-// crowded reports whether the last `turns` reads up to x all ended less than `told` before y. Readers that take turns cannot explain such
-// an early y.
+// crowded reports whether x and the reads before it, `turns` in all, ended less than `told` before y. Even readers that take turns do not
+// read so often.
 func (r *record) crowded(x, y *exchange, told time.Duration) bool {
 	all := r.sameReads(x)
 	i := sort.Search(len(all), func(i int) bool { return all[i].place >= x.place }) - (turns - 1)

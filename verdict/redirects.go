@@ -14,7 +14,7 @@ import (
 
 // Limits for judging redirects.
 const (
-	MaxHops = 50 // maximum that common clients follow
+	MaxHops = 50 // number of redirects that common clients follow at most
 	FewHops = 3  // number of redirects after which a client may assume a loop and stop
 	// HopWithin is the longest time between two redirects in a row. After a longer time, the client may have sent its request anew.
 	HopWithin = 200 * time.Millisecond
@@ -172,7 +172,7 @@ func (x *exchange) otherHost() string {
 // keySentElsewhere checks that a client does not send its API key to another host after a redirect. Hosts to which the client sent a key
 // before the redirect are allowed.
 func keySentElsewhere(r *record, f *finding) {
-	ownHosts, ownKeys := map[string]bool{}, map[string]bool{} // hosts to which the client sent a key without a redirect; these keys
+	ownHosts, ownKeys := map[string]bool{}, map[string]bool{} // hosts to which the client sent a key without a redirect, and these keys
 	redirectedTo := map[string]*exchange{}                    // first redirect to each foreign host
 	r.each(func(x *exchange) {
 		host := strings.ToLower(x.Host)
@@ -195,7 +195,7 @@ func keySentElsewhere(r *record, f *finding) {
 	asked := indexed(r, func(x *exchange, add func(string)) { add(strings.ToLower(x.Host)) })
 	r.each(func(x *exchange) {
 		to := x.otherHost()
-		// Without a fault, requests to the other host would not be in the record.
+		// Requests to the other host are recorded only if a fault caused the redirect. Otherwise, a missing request proves nothing.
 		if to == "" || redirectedTo[to] == nil || !x.Disturbed() || asked[to].next(x) != nil {
 			return
 		}

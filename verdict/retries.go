@@ -69,8 +69,7 @@ func ordersOf(r *record) *orders {
 	return o
 }
 
-// succeeded reports whether a try that ended after the start of x succeeded. It also reports true if the client found the job in another
-// way.
+// succeeded reports whether a try of the same submission succeeded after x began, or the client found the job in another way.
 func (o *orders) succeeded(x *exchange) bool {
 	for _, same := range resubmitted(scope{}, x) {
 		if o.made[same].After(x.Start) {

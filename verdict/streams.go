@@ -20,7 +20,7 @@ func feedOf(x *exchange) feed {
 const cursor = "cursor="
 
 // joinStreamRecords drops the record of a stream's start if there is a record of the stream's end. Without a record of the end, the stream
-// is still open, or the recorder was killed. The stream then counts as open until the client opened the same feed again.
+// is still open, or the recorder was killed. Such a stream counts as open until the client opens the same feed again.
 func (r *record) joinStreamRecords() {
 	type stream struct {
 		start      time.Time

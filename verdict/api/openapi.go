@@ -93,7 +93,7 @@ func (d *document) base() string {
 	return ""
 }
 
-// role guesses the role of an operation. `key` is the name of its header for the idempotency key.
+// role guesses the role of an operation. `key` is the name of the operation's header for the idempotency key.
 func (o *documented) role(method string) (role verdict.Role, key string) {
 	for _, p := range o.Parameters {
 		if p.In == "header" && strings.Contains(strings.ToLower(p.Name), "idempotency") {

@@ -79,7 +79,7 @@ func (b *requestBody) waitUntil(asked chan struct{}) error {
 	case <-b.over:
 		return http.ErrBodyReadAfterClose
 	case <-arrives:
-		if conn != nil && b.request.TLS == nil { // reading makes net/http send 100 Continue; without TLS, Unasked prevents this
+		if conn != nil && b.request.TLS == nil { // net/http will send 100 Continue; Unasked prevents this, except with TLS
 			conn.Unasked()
 		}
 		return nil

@@ -109,7 +109,6 @@ func unchanged(h http.Header, status int) {
 	}
 }
 
-// addressHeaders lists the headers with an address as value.
 var addressHeaders = []string{"Location", "Content-Location", "Operation-Location", "Azure-Asyncoperation"}
 
 // asSent keeps the header of a response unchanged, except that addresses of the target lead through the proxy.
@@ -137,9 +136,9 @@ func (p *Proxy) linksThrough(header string, in *http.Request) string {
 	return b.String()
 }
 
-// through returns the proxy's address for an address of the target, and other addresses unchanged. A target that receives the client's
-// Host header does not know that the proxy uses TLS. The target may write the proxy's own address with http, and through corrects the
-// scheme.
+// through returns the proxy's address for an address of the target, and other addresses unchanged. A target that receives the client's Host
+// header does not know that the proxy uses TLS. The target may then write the proxy's own address with http. In this case, the result has
+// the right scheme.
 func (p *Proxy) through(address string, in *http.Request) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil {

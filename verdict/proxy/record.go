@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	perJob     = 400      // memory of a job without its name, in bytes
-	perText    = 100      // memory of a map entry, in bytes
-	perAttempt = 250      // memory of a delivery attempt, in bytes
+	perJob     = 400      // approximate memory of a job without its name, in bytes
+	perText    = 100      // approximate memory of a map entry, in bytes
+	perAttempt = 250      // approximate memory of a delivery attempt, in bytes
 	minID      = 8        // minimum length of the last segment of an address, to identify a job in lists and events
 	maxProbe   = 16 << 10 // maximum size of the address and credentials for reading a job at the end of a session
 )

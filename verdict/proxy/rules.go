@@ -34,7 +34,8 @@ func (r *rules) again() rules {
 	return same
 }
 
-// needSubject reports whether a rule with Match.Same matches. For a delivery, `request` is nil.
+// needSubject reports whether a request matches a rule with Match.Same. Only such a rule needs the subject of the request. For a delivery,
+// `request` is nil.
 func (r *rules) needSubject(operation string, request *http.Request) bool {
 	return slices.ContainsFunc(r.list, func(c fault.Counted) bool {
 		return c.Match.Same && about(&c.Match, operation, request, time.Now())

@@ -53,8 +53,8 @@ func TestResponsesStall(t *testing.T) {
 	}
 }
 
-// If a response without a body stalls, the client gets nothing, although the target has processed the request. Of a stalled stream, the
-// client gets only the header.
+// If a response without a body stalls, the client gets nothing, although the target has processed the request. A stalled stream sends only
+// the header.
 func TestResponsesWithoutBodyStall(t *testing.T) {
 	t.Parallel()
 	var worked atomic.Int64

@@ -19,8 +19,8 @@ import (
 
 const otherAPIs = "../../examples/other-apis"
 
-// clients-judged.md lists rules that clients of other vendors break. Each rule has a profile and a seed. In a session with this profile
-// and seed, the client must break this rule. The page must list every other rule that it breaks.
+// clients-judged.md lists rules that clients of other vendors break. Each rule has a profile and a seed. In a session with this profile and
+// seed, the client must break this rule. The page must also list all other rules that the client breaks.
 func TestJudgedClients(t *testing.T) {
 	text, err := os.ReadFile("../../docs/explanation/clients-judged.md")
 	require.NoError(t, err)

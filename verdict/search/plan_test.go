@@ -40,7 +40,7 @@ func TestPlannerTriesPairsFirst(t *testing.T) {
 	}
 }
 
-// A client may give up after a 500. If it fails then, the planner repeats the schedule without the 500.
+// A client may give up after a 500. If the client fails after the 500, the planner repeats the schedule without the 500.
 func TestPlannerRepeatsTheRestOfAnAllowedFailure(t *testing.T) {
 	t.Parallel()
 	submit, read := Operation{"submit", fault.Submissions, 1}, Operation{"read", fault.Lookups, 2}

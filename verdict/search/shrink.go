@@ -108,8 +108,8 @@ func distinct(breaks []Break) (all []Break) {
 	return all
 }
 
-// repeat runs a schedule as often as a finding requires. `hits` counts the runs that broke the rule of b. "always" holds the breaks that
-// all runs have in common.
+// repeat runs a schedule as often as a finding requires. `hits` counts the runs that broke the rule of b. `always` has the breaks that
+// every run showed.
 func (s *search) repeat(ctx context.Context, schedule Schedule, b Break) (hits int, always []Break, err error) {
 	runs, err := s.startAll(ctx, schedule, s.Support)
 	for i, p := range runs {

@@ -35,7 +35,7 @@ type Stream struct {
 	Shape    *Shape            // required if Effect is not nil
 	Effect   *fault.Effect     // nil: only record the stream
 	Resumed  bool              // whether the reader sent the id of its last event
-	Position string            // name of events without content, which carry an id for Last-Event-ID; not counted
+	Position string            // name of events that only carry an id for Last-Event-ID; faults do not count these events
 	Note     func(data []byte) // receives the original data of each sent event; may be nil
 	Closed   <-chan struct{}   // ends a stalled stream
 
