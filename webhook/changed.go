@@ -18,7 +18,7 @@ func (s *Sender) SendChanged(ctx context.Context, p job.ClaimedDelivery, e fault
 	return s.send(ctx, p, e)
 }
 
-// staleAge is the age of a stale signature. Receivers usually accept a few minutes.
+// staleAge is the age of a stale signature. Receivers usually accept an age of a few minutes.
 const staleAge = time.Hour
 
 func (g signing) changed(e fault.Effect) (signing, error) {

@@ -17,8 +17,8 @@ import (
 type KeyStore interface {
 	// SigningKeys returns the published keys, oldest first.
 	SigningKeys(ctx context.Context) ([]job.SigningKey, error)
-	// AddSigningKey adds a key. The key signs after the delay; a first key signs at once. The older keys retire at `delay` + `overlap` from
-	// now. If `onlyFirst` is true and there already is a published key, AddSigningKey does nothing.
+	// AddSigningKey adds a key. The key signs after the delay; a first key signs at once. The older keys retire after `delay` + `overlap`. If
+	// `onlyFirst` is true and there already is a published key, AddSigningKey does nothing.
 	AddSigningKey(ctx context.Context, k job.SigningKey, onlyFirst bool, delay, overlap time.Duration) error
 }
 

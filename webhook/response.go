@@ -21,8 +21,8 @@ const (
 	maxRetryAfter  = 24 * time.Hour
 )
 
-// read reads a response and classifies it. It returns an error if the body of a 2xx response cannot be read. It ignores such errors of
-// other responses: their status decides.
+// read reads a response and classifies it. It returns an error if the body of a 2xx response cannot be read. For other responses, the
+// status decides, and an unreadable body is no error.
 func read(r *http.Response, now time.Time) (sent job.Sent, err error) {
 	a := job.DeliveryAttempt{Status: r.StatusCode, Error: classifyStatus(r.StatusCode), Header: storedHeader(r.Header)}
 	if r.StatusCode >= http.StatusOK { // the body of a 101 response is the open connection and does not end

@@ -14,7 +14,7 @@ const (
 	maxIdle         = 500
 	maxIdlePerHost  = 50
 	idleTimeout     = 60 * time.Second
-	pingTimeout     = 15 * time.Second // HTTP/2: silence before a ping is sent, and also the wait for its response
+	pingTimeout     = 15 * time.Second // HTTP/2: idle time before a ping is sent, and also the time limit of the ping
 	maxResponseHead = 64 << 10         // bytes; sum of the headers of all 1xx responses and of the final response
 
 	// Receive buffers of HTTP/2, in bytes.
