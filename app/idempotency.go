@@ -52,7 +52,7 @@ type afterCommit []func()
 type afterCommitKey struct{}
 
 // AfterCommit runs f now, or after the commit if ctx belongs to Once or Within. Notifications and counts must not precede the commit. f
-// does not run if the commit fails or its result is unknown. If such a commit did succeed, the relay enqueues the tasks.
+// does not run if the commit fails or its result is unknown. If a commit with an unknown result did succeed, the relay enqueues the tasks.
 func AfterCommit(ctx context.Context, f func()) {
 	if rest, ok := ctx.Value(afterCommitKey{}).(*afterCommit); ok {
 		*rest = append(*rest, f)

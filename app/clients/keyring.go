@@ -49,7 +49,7 @@ func anyUsed(keys []job.APIKey) bool {
 }
 
 // ended returns an error if the caller's key expired or was revoked during the request. Without this check, a delayed request could create
-// a key after the revocation. A key that had expired before the request is no error here; renewable checks it.
+// a key after the revocation. A key that had expired before the request is no error here: the method `renewable` checks such a key.
 func (r keyring) ended(caller job.Caller) error {
 	key, _ := r.find(caller.KeyID)
 	switch {

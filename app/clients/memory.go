@@ -53,8 +53,8 @@ func (m *memory) forget(id string) {
 	}
 }
 
-// connected clears the cache. It is called when the connection for key changes is lost or restored. If `up` is true, it also calls all
-// watches, because keys may have changed meanwhile.
+// connected clears the cache. Storage calls it when the connection for key changes is lost or restored. If `up` is true, connected also
+// calls all watches, because keys may have changed meanwhile.
 func (m *memory) connected(up bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,8 +15,8 @@ const (
 	// An endpoint gets about as many admitted tasks as it handles within busyTime. busyTime exceeds 1 s, because asynq starts deferred tasks
 	// only at whole seconds.
 	busyTime = 2 * time.Second
-	// unknownRoom is the maximum number of admitted tasks of an endpoint that has not responded yet. Such an endpoint gets one delivery at a
-	// time.
+	// unknownRoom is the maximum number of admitted tasks of an endpoint that has not responded yet. The worker sends one delivery at a time
+	// to such an endpoint; the other admitted tasks wait.
 	unknownRoom = 4
 	// minBusy and maxBusy limit how long a task is deferred.
 	minBusy = time.Second
@@ -52,11 +52,11 @@ type endpointTasks struct {
 	client *clientTasks
 	turn   chan struct{} // contains a value during a send to an endpoint that is not answering; such an endpoint gets one send at a time
 	held   int
-	since  time.Time // end of the latest send; if the endpoint had no tasks after it, time of the next admission
+	since  time.Time // end of the latest send, or the later admission of a task while no other was admitted
 	health health
 	sent   int
 	pace   time.Duration // average time between the ends of two sends while tasks wait
-	next   time.Time     // latest time at which a deferred task comes back
+	next   time.Time     // time at which the last of the deferred tasks comes back
 }
 
 type health int
@@ -137,9 +137,9 @@ func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	}
 }
 
-// spacing returns the time between two deferred tasks. It is 3/4 of the average time between sends. So tasks come back faster than
-// they are sent, and the endpoint never waits for one.
-// Before the endpoint's first response, the spacing grows with the time since the first admission.
+// spacing returns the time between two deferred tasks. It is 3/4 of the average time between sends. So tasks come back faster than they are
+// sent, and the endpoint never waits for a task. Before the endpoint's first response, the spacing grows with the time since the first
+// admission.
 func (e *endpointTasks) spacing(now time.Time) time.Duration {
 	switch {
 	case e.health == unknown && e.held > 0:

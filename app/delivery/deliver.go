@@ -132,7 +132,7 @@ func (w *Worker) attempt(c claimed) (job.Sent, trace.Span, error) {
 	return w.sendInTime(c)
 }
 
-// The sender refuses a URL without an origin. Until then, its endpoint counts as the receiver.
+// For a URL without an origin, the endpoint counts as the receiver. The sender refuses such a URL later.
 func receiverOf(p job.ClaimedDelivery) receiver {
 	return receiver{p.ClientID, cmp.Or(job.OriginOf(p.Target.URL), p.Endpoint.String())}
 }
@@ -192,7 +192,7 @@ func (w *Worker) send(ctx context.Context, p job.ClaimedDelivery) (sent job.Sent
 // record stores the result of a send, and returns the error for Handle. If a try stored the result but its confirmation was lost, the next
 // try returns job.ErrTaskStale. If storing fails, the delivery is sent again after the claim expires.
 func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
-	if w.cfg.Clock.Moved() { // a test bed has moved the clock: stored times must follow it
+	if w.cfg.Clock.Moved() { // a test bed has moved the clock: stored times must follow this clock
 		sent.Attempt.StartedAt = w.cfg.Clock.Now().Add(-sent.Attempt.Duration).UTC()
 	}
 	if weight := sent.Attempt.Weight(); weight > 0 && w.cfg.Storage != nil && !w.cfg.Storage(ctx, c.ClientID, weight).OK {

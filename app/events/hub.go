@@ -47,7 +47,7 @@ type topic struct {
 }
 
 // unread is the position of a topic that was not read yet. It is later than every event, so a sweep sends no notification. A new watcher
-// reads storage without one.
+// reads storage anyway, so it needs no notification.
 var unread = job.Position{Tx: math.MaxUint64}
 
 type watcher struct {
