@@ -19,7 +19,7 @@ type asynqLog struct {
 	log *slog.Logger
 
 	mu    sync.Mutex
-	kinds map[string]*rate.Sometimes // by the beginning of a message
+	kinds map[string]*rate.Sometimes // rate limits; key: beginning of the message
 }
 
 const (

@@ -50,7 +50,7 @@ type Redis struct {
 	close     func() error
 
 	mu      sync.Mutex
-	clients []redis.UniversalClient // for their statistics
+	clients []redis.UniversalClient // all clients, for the metrics of their connections
 }
 
 // Connect prepares the connection to the Redis at the address; errBadURL lists the allowed forms. It does not connect yet, so Redis may be
