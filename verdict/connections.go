@@ -66,7 +66,7 @@ func minStartup(agent string) time.Duration {
 type caller struct {
 	fresh, able int // able: requests that could reuse a connection; fresh: able requests that used a new connection
 	unkept      int // fresh requests that probably do not come from a new process
-	gone        int // connections that a fault or an intermediary may have closed
+	gone        int // exchanges after which a fault, an intermediary or the client may have closed the connection
 	last        *exchange
 	until       time.Time // latest end of an earlier exchange
 }

@@ -212,8 +212,8 @@ func (e end) until() time.Time {
 // ends are sorted by the time that end.until returns.
 type ends []end
 
-// since returns the end that the client may have seen first after `moment`. `at` is the earliest time, from `moment` on, at which the
-// client may have seen the returned end.
+// since returns the first end that the client may have seen after `moment`. `at` is the earliest time at which the client may have seen
+// this end, but never before `moment`.
 func (all ends) since(moment time.Time) (first end, at time.Time) {
 	n := sort.Search(len(all), func(i int) bool { return !all[i].until().Before(moment) })
 	for _, e := range all[n:] {

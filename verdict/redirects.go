@@ -16,7 +16,8 @@ import (
 const (
 	MaxHops = 50 // number of redirects that common clients follow at most
 	FewHops = 3  // number of redirects after which a client may assume a loop and stop
-	// HopWithin is the longest time between two redirects in a row. After a longer time, the client may have sent its request anew.
+	// HopWithin is the time after a redirect in which the next request must belong to the same chain of redirects. Later, the client may have
+	// started again.
 	HopWithin = 200 * time.Millisecond
 )
 

@@ -181,7 +181,8 @@ type effort struct {
 	method, path, query, key, correlate, body string
 }
 
-// effortOf returns the effort of x. If x may be a new request with equal content, `ok` is false.
+// effortOf returns the effort of x. `ok` is false for reads, streams and resets. It is also false if x may be a new request with equal
+// content.
 func (r *record) effortOf(x *exchange) (at effort, ok bool) {
 	at = effort{era: x.era, method: x.Method, path: x.Path, query: x.Query}
 	switch {

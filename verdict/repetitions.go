@@ -2,8 +2,8 @@ package verdict
 
 import "net/http"
 
-// repetitions finds requests that repeat an earlier one. Equal bodies alone do not make a repetition, because the client may want two
-// jobs.
+// repetitions finds requests that repeat an earlier one. Except for batches, equal bodies alone do not make a repetition: the client may
+// want two jobs.
 type repetitions map[intentKey]group
 
 // intentKey identifies requests that repeat each other.

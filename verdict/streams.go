@@ -63,8 +63,8 @@ func (r *record) mayHaveShown(id string, since, until time.Time) bool {
 	return r.open[""].overlap(since, until) || r.open[id].overlap(since, until)
 }
 
-// resumptions returns a function for streams that a fault ended. The function returns the stream with which the client continued. With
-// several streams of a feed open at once, it returns nil, because any of them may be the continuation.
+// resumptions returns a function for streams that a fault ended or silenced. The function returns the stream with which the client
+// continued. With several streams of a feed open at once, it returns nil, because any of them may be the continuation.
 func (r *record) resumptions() (resumption func(x *exchange) *exchange) {
 	streams := indexed(r, func(x *exchange, add func(feed)) {
 		if x.Stream != nil && x.Method == http.MethodGet {

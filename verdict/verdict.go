@@ -24,9 +24,9 @@ const (
 	MaxRereads           = 2                     // maximum number of further reads of an ended job, and of tries of a refused request
 	KeptFor              = 4 * time.Second       // shortest time for which common clients keep idle connections
 	FewRequests          = 10                    // minimum number of requests for judging connections
-	FewUnkept            = 3                     // number of new connections that break a rule, if no new process can have opened them
-	Pause                = 50 * time.Millisecond // shortest pause between two reads
-	FewUnpaused          = 50                    // number of reads without a pause that break a rule
+	FewUnkept            = 3                     // number of new connections that prove a mistake, if no new process can have opened them
+	Pause                = 50 * time.Millisecond // shortest time between the starts of two reads
+	FewUnpaused          = 50                    // number of consecutive reads without a pause that prove a mistake
 	FollowWithin         = time.Second           // time within which an HTTP library follows a redirect
 	ListEvery            = time.Second           // shortest interval of polling a list
 	maxEvidence          = 5                     // pieces of evidence per rule

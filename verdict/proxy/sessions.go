@@ -48,7 +48,7 @@ type session struct {
 	attempts  []verdict.Attempt   // delivery attempts
 	tries     map[string]int      // number of attempts by delivery id
 	jobs      map[string]*jobSeen // jobs by id or address
-	results   map[string]string   // job by address of its result
+	results   map[string]string   // job, by the address of the job's result
 	keys      keys
 	submitted map[string]bool // methods and paths of requests that created a job
 	guesses   guesses
