@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// RestInterval is the pause between two rounds. Touched batches wait during the pause, so that one statement checks many batches.
+	// RestInterval is the pause between two rounds. During the pause, Touch collects batches, so that one statement checks many of them.
 	RestInterval = 50 * time.Millisecond
 	// ChunkSize is the number of batches per statement.
 	ChunkSize = 100

@@ -9,7 +9,7 @@ import (
 
 const maxRemembered = 10_000
 
-// memory caches keys. It caches none while the connection that reports key changes is down.
+// memory caches keys, but only while the connection that reports key changes is up.
 type memory struct {
 	mu         sync.Mutex
 	watching   bool

@@ -11,7 +11,7 @@ import (
 // request that waits because its receiver is at the limit occupies no shared slot. The same origin counts separately for each client.
 type slots struct {
 	all   *fair.Semaphore[job.ID]
-	limit int // maximum number of slots of one receiver
+	limit int
 
 	mu        sync.Mutex
 	receivers map[receiver]*turns

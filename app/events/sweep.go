@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// SweepInterval is the time between sweeps while the connection for notifications is down. While it is up, a sweep runs only once per
-	// calmRounds intervals.
+	// SweepInterval is the time between sweeps while the connection for notifications is down. While the connection is up, a sweep runs only
+	// once per calmRounds intervals.
 	SweepInterval = time.Second
 	calmRounds    = 5
 	sweepChunk    = 1000 // histories per query
