@@ -221,7 +221,8 @@ func (c *Consumer) stopFetching() {
 	}
 }
 
-// Quiet stops fetching. Running handlers continue, and a pending fetch may still return a task. Quiet may be called again.
+// Quiet stops fetching. Running handlers continue, and a pending fetch may still return a task. Quiet returns after at most a second. It
+// may be called again.
 func (c *Consumer) Quiet() {
 	c.start.Do(func() {}) // a later Start starts nothing
 	c.mu.Lock()

@@ -17,7 +17,7 @@ import (
 const (
 	listPage = 1000 // tasks
 	maxPages = 5    // pages that one call reads; the rest of a longer list stays unread
-	// A job can get up to maxAgain extra tasks, each with a new id, if earlier tasks are lost.
+	// If tasks are lost, a job or delivery can get up to maxAgain extra tasks, each with a new id.
 	maxAgain = 8
 	// stuckPending is how long asynq may show a task as pending although it is missing from the pending list. stuckActive is how long a task
 	// may be active before its job is claimed. After this time, the worker of the task counts as dead. asynq itself notices a killed worker
