@@ -41,7 +41,7 @@ func retried(r *record, f *finding) {
 type orders struct {
 	*record
 	submissions repetitions
-	made        map[intentKey]time.Time // end of the latest successful try
+	made        map[intentKey]time.Time // end of the latest try that did not fail temporarily
 	found       func(*exchange) bool
 	patience    time.Duration // longest time that the client waited for the response to a submission
 	retries     bool          // whether the client has retried a submission after a temporary refusal
