@@ -35,8 +35,8 @@ type Hook struct {
 	client   http.Client
 }
 
-// Hook returns a hook in front of a receiver. With the signing secret of the target, the hook can also sign outdated and padded
-// deliveries.
+// Hook returns a hook in front of a receiver. With the signing secret of the target, the hook can also sign changed deliveries, such as
+// outdated or padded ones.
 func (p *Proxy) Hook(receiver *url.URL, secret string) *Hook {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableCompression = true

@@ -189,8 +189,8 @@ func altered(header string) string {
 }
 
 // applyEffect changes a delivery but keeps it valid. A delivery with an invalid signature does not change, because a new signature would
-// make it valid. The document changes only if the hook can sign the delivery again. `seen` has the members of the effect that changed the
-// document.
+// make it valid. The document of a signed delivery changes only if the hook can sign the delivery again. `seen` has the members of the
+// effect that changed the document.
 func (h *Hook) applyEffect(d *delivery, e *fault.Effect) (seen *fault.Effect) {
 	seen = &fault.Effect{}
 	if d.Unsigned {

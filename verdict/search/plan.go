@@ -151,7 +151,7 @@ func (p *planner) next() (s Schedule, ok bool) {
 }
 
 // take decides whether to try a schedule. If so, it remembers the schedule as planned. It refuses schedules that were tried, contain a
-// finding, or end the client early.
+// finding, end the client early, or fail a request more than `inRow` times.
 func (p *planner) take(s Schedule) bool {
 	if len(s) == 0 || p.planned[s.key()] || s.failsInRow() > p.inRow ||
 		slices.ContainsFunc(s[:len(s)-1], func(step Step) bool { return p.ends[step.kind()] }) ||

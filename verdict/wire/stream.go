@@ -20,7 +20,8 @@ import (
 // ErrEnded reports that a fault has ended a stream. The caller must close the connection.
 var ErrEnded = errors.New("a fault ended the stream")
 
-// maxBlock is the maximum size of an event that is buffered until it is complete. A longer event passes unchanged and is not recorded.
+// maxBlock is the maximum size of an event that is buffered until it is complete. A longer event passes unchanged, and the jobs in it are
+// not recorded.
 const maxBlock = 1 << 20
 
 // unread is the time that a client may need to read an event. If a fault cuts the stream, events sent in this time before the cut may be
