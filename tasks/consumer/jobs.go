@@ -18,11 +18,11 @@ import (
 // NewJobs makes a consumer of job tasks. The consumer passes each task to `handle`, and the id of each canceled job to `canceled`, which
 // must return quickly.
 //
-// `handle` returns nil once the task is done; asynq then forgets it. For a failed, early or stale task, it returns job.TaskFailed,
-// job.TaskEarly or job.ErrTaskStale. Any other error means that the infrastructure failed; the task is run again after 1 to 10 seconds. The
-// context of `handle` ends after queue.Config.MaxTaskTime, or if Redis is down for half a minute. asynq then passes the task to another
-// consumer, even if the first call of `handle` has not returned. If the task has a parent span, the context has a child span. The
-// TraceParent of the task is always empty, because handlers find the span in the context.
+// `handle` returns nil once the task is done; asynq then forgets the task. For a failed, early or stale task, `handle` returns
+// job.TaskFailed, job.TaskEarly or job.ErrTaskStale. Any other error means that the infrastructure failed; the task is run again after 1 to
+// 10 seconds. The context of `handle` ends after queue.Config.MaxTaskTime, or if Redis is down for half a minute. asynq then passes the
+// task to another consumer, even if the first call of `handle` has not returned. If the task has a parent span, the context has a child
+// span. The TraceParent of the task is always empty, because handlers find the span in the context.
 func NewJobs(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, t job.Task) error, canceled func(job.ID)) *Consumer {
 	onTime := func(ctx context.Context, t job.Task) error {
 		// asynq stores whole seconds. A task that is more than a second early was started by hand. Such a task is passed to `handle` immediately:

@@ -24,11 +24,11 @@ func (q *Queue) LastOutcome(ctx context.Context, stream string) (last string, er
 	return lastOf(entries), nil
 }
 
-// AppendOutcomes appends the entries to the Redis stream in order. If maxLen is not 0, it trims the stream to about maxLen entries. An
-// entry has the fields "key", "content-type" and "value", and "content-language" if it is set. `before` is the id of the entry directly
-// before the new ones, or "" if the stream was empty. `last` is the id of the last new entry. If another process appends between two round
-// trips, `before` is the id of the last entry of that process. After an error, some entries may have been appended. The caller can then
-// append all entries again: some appear twice, but in order.
+// AppendOutcomes appends the entries to the Redis stream in order. If maxLen is not 0, AppendOutcomes trims the stream to about maxLen
+// entries. An entry has the fields "key", "content-type" and "value", and "content-language" if the language is known. `before` is the id
+// of the entry directly before the new ones, or "" if the stream was empty. `last` is the id of the last new entry. If another process
+// appends between two round trips, `before` is the id of the last entry of that process. After an error, some entries may have been
+// appended. The caller can then append all entries again: some appear twice, but in order.
 func (q *Queue) AppendOutcomes(
 	ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry,
 ) (before, last string, err error) {

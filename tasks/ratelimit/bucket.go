@@ -266,8 +266,8 @@ func (b *bucket) idle(now time.Time) bool {
 }
 
 // allowance describes the limit that refused the request. If the request passed, allowance describes the limit with fewer tokens left.
-// `needs` is how many tokens a refused request needs. If `needs` is more than 1, RetryAfter is the time until all tokens are free. Redis
-// reports only this time, and the time of the next free token.
+// `needs` is how many tokens a refused request needs. If `needs` is more than 1, RetryAfter is the time until all tokens are free: Redis
+// does not report when `needs` tokens are free.
 func (b *bucket) allowance(now time.Time, needs int, v verdict, sharers int) job.Allowance {
 	limit := part(b.rates.perMinute, sharers)
 	have := max(0, limit-b.own.total)
