@@ -187,9 +187,9 @@ func (r *record) unended(id string) bool {
 	return (!over || r.endedBefore(end)) && slices.ContainsFunc(r.Runs, func(run Run) bool { return run.Batch == id })
 }
 
-// wouldPollAgain returns a function that reports whether a waiting client would have read the job again after x. This is so if the client
-// polls unfinished jobs, and was active long after the pause that x required. If there was a delivery or event about the job, the function
-// returns false.
+// wouldPollAgain returns a function that reports whether a waiting client would have read the job again after x. The function returns true
+// if the client polls unfinished jobs, and was active long after the pause that x required. It returns false if there was a delivery or
+// event about the job.
 func (r *record) wouldPollAgain() func(x *exchange) bool {
 	polls := false
 	var last time.Time

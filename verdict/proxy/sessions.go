@@ -149,8 +149,8 @@ func (s *sessions) openOnes() int {
 	return len(s.labelled) + 1
 }
 
-// sessionFor returns the open session with the label. If there is none, it opens one with the settings of the open session without a
-// label. If that session is not open either, or `label` is empty, it returns nil.
+// sessionFor returns the open session with the label. If there is none, it opens one with the settings of the open session without a label.
+// If neither session is open, or `label` is empty, it returns nil.
 func (s *sessions) sessionFor(label string) (*session, error) {
 	if label == "" {
 		return nil, nil
