@@ -15,8 +15,8 @@ type Idempotency struct {
 	Hits  prometheus.Counter
 }
 
-// Once calls `do` and stores the key with the answer. One transaction commits both, and also the writes of `do`. After the commit, Once
-// runs the functions passed to AfterCommit. If the key is stored already, Once does not call `do`, and returns the stored answer.
+// Once calls `do` and stores the key with the answer. One transaction commits the key, the answer and the writes of `do`. After the commit,
+// Once runs the functions passed to AfterCommit. If the key is stored already, Once does not call `do`, and returns the stored answer.
 func (i *Idempotency) Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
 	answer job.Answer, replayed bool, err error,
 ) {
@@ -33,8 +33,8 @@ func (i *Idempotency) Once(ctx context.Context, key job.RequestKey, do func(cont
 	return answer, replayed, nil
 }
 
-// Within calls `do`, which commits its own writes. Then Within runs the functions passed to AfterCommit. If `do` returns an error, they do
-// not run: the writes failed, or their result is unknown.
+// Within calls `do`, which commits its own writes. Then Within runs the functions passed to AfterCommit. If `do` returns an error, these
+// functions do not run: the writes failed, or the result of the commit is unknown.
 func Within(ctx context.Context, do func(context.Context) error) error {
 	var rest afterCommit
 	if err := do(context.WithValue(ctx, afterCommitKey{}, &rest)); err != nil {
