@@ -17,9 +17,9 @@ const (
 	// publishPause is the pause after sending. Meanwhile notifications collect, and notifications of the same job are merged.
 	publishPause  = 5 * time.Millisecond
 	publishBuffer = 16384
-	maxPublished  = 1000 // in one round trip
+	maxPublished  = 1000 // per round trip
 	signalBuffer  = 4096
-	maxSignals    = 100 // in one round trip
+	maxSignals    = 100 // per round trip
 )
 
 // cancelChannel carries the ids of canceled jobs to the workers. A worker that misses a signal notices the cancel at its next heartbeat.

@@ -17,7 +17,7 @@ const eventPrefix = "forgerun:news:"
 func eventChannel(client job.ID) string { return eventPrefix + client.String() }
 
 func clientOf(channel string) job.ID {
-	id, _ := job.ParseID(strings.TrimPrefix(channel, eventPrefix)) // cannot fail: only these channels are watched
+	id, _ := job.ParseID(strings.TrimPrefix(channel, eventPrefix)) // cannot fail: watched channels have this form
 	return id
 }
 

@@ -40,7 +40,7 @@ type Sender[T any] struct {
 	halt     sync.Once
 	stopping chan struct{} // closed by Stop: send the buffered items, then end
 	stopped  atomic.Bool   // Add drops all items
-	aborted  atomic.Bool   // the buffered items are dropped
+	aborted  atomic.Bool   // Stop gave up: the buffered items are dropped
 	running  sync.WaitGroup
 }
 

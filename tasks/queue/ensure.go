@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	listPage = 1000 // tasks
+	listPage = 1000 // tasks per page
 	maxPages = 5    // pages that one call reads; the rest of a longer list stays unread
 	// If tasks are lost, a job or delivery can get up to maxAgain extra tasks, each with a new id.
 	maxAgain = 8

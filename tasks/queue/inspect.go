@@ -36,7 +36,7 @@ type Inspection struct {
 	Servers []ServerFacts
 
 	Paused []string          // queues paused by asynq's tools
-	Wrong  map[string]string // types that asynq does not expect, by key
+	Wrong  map[string]string // unexpected types of asynq's keys, by key
 }
 
 // ServerFacts describes one Redis server. In a cluster, each master has its own ServerFacts. "" means unknown.
@@ -53,7 +53,7 @@ type ServerFacts struct {
 	Policy          string // maxmemory-policy
 	MaxMemory, Used int64  // bytes; MaxMemory 0: no limit
 
-	ClockOffset time.Duration // how far its clock is ahead of this machine's
+	ClockOffset time.Duration // how far the server's clock is ahead of this machine's clock
 	RoundTrip   time.Duration // the error of ClockOffset is at most half of RoundTrip
 }
 

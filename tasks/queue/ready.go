@@ -14,7 +14,7 @@ var ErrRefused = errors.New("it refuses writes")
 
 const (
 	readyKept = time.Second
-	readyLife = time.Minute // expiry of the written key
+	readyLife = time.Minute // expiry of the key that Ready writes
 )
 
 // Ready returns an error unless Redis accepts writes to each queue. In a cluster, the queues may be on different servers. Each call must

@@ -236,8 +236,8 @@ func (b *bucket) takeBack(r report) {
 
 type answer struct {
 	taken     int
-	available int   // tokens left
-	slot      int64 // slot of the taken tokens
+	available int // tokens left
+	slot      int64
 	free      time.Duration
 	whole     time.Duration
 	day       int64
