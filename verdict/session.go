@@ -26,7 +26,7 @@ type Session struct {
 	Rules     []string      `json:"rules"` // ids of the judged rules
 	CreatedAt fault.Time    `json:"created_at"`
 	EndedAt   *fault.Time   `json:"ended_at"`  // nil while the session is open
-	Recorded  int           `json:"exchanges"` // number of requests so far; requests beyond MaxExchanges or MaxBytes are not judged
+	Recorded  int           `json:"exchanges"` // number of requests so far; requests beyond MaxExchanges or the limit in bytes are not judged
 }
 
 // Conclusion is the result of a verdict.

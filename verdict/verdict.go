@@ -20,7 +20,7 @@ const (
 	AnswerWithin = 10 * time.Second       // time to answer a delivery
 	// StandardAnswerWithin replaces AnswerWithin for other APIs. It is the shortest timeout that Standard Webhooks recommends to senders.
 	StandardAnswerWithin = 15 * time.Second
-	WaitAtMost           = 30 * time.Second      // longest wait for a response
+	WaitAtMost           = 30 * time.Second      // longest time that a client may wait for a response
 	MaxRereads           = 2                     // maximum number of further reads of an ended job, and of tries of a refused request
 	KeptFor              = 4 * time.Second       // shortest time for which common clients keep idle connections
 	FewRequests          = 10                    // minimum number of requests for judging connections

@@ -24,7 +24,7 @@ const (
 	TamperBody      Tamper = "body"      // a space was added after signing
 	TamperSignature Tamper = "signature" // all signatures were changed
 	TamperTimestamp Tamper = "timestamp" // signed an hour ago
-	TamperKey       Tamper = "key"       // signed with another key and secret than the service's
+	TamperKey       Tamper = "key"       // signed with a key and a secret that are not the service's
 	TamperTarget    Tamper = "target"    // signed for another receiver, with that receiver's secret
 )
 

@@ -36,7 +36,7 @@ type Match struct {
 	Nth         int      `json:"nth,omitempty"`       // the nth request; with Times or For, also requests after it
 	Times       int      `json:"times,omitempty"`     // how many requests from the nth on are disturbed; default 1
 	For         Duration `json:"for,omitempty"`       // how long after the first disturbed request further requests are disturbed
-	Every       int      `json:"every,omitempty"`     // each nth request
+	Every       int      `json:"every,omitempty"`     // 3: every third request
 	Probability float64  `json:"probability,omitempty"`
 	Same        bool     `json:"same,omitempty"`  // after the first disturbed request, only its repetitions match (see Subject)
 	From        *Time    `json:"from,omitempty"`  // inclusive
@@ -61,7 +61,7 @@ type Effect struct {
 	Close       Close    `json:"close,omitempty"`
 	NextRequest Close    `json:"next_request,omitempty"` // what happens to the next request on this connection; values in NextCloses
 	Reset       bool     `json:"reset,omitempty"`        // end the connection with a TCP reset; another member must end the connection
-	Refuse      Duration `json:"refuse,omitempty"`       // time after the response in which new connections of all clients are refused
+	Refuse      Duration `json:"refuse,omitempty"`       // how long new connections of all clients are refused, from the start of the response
 	TLS         TLS      `json:"tls,omitempty"`          // closes this connection; the next connection of any client has this TLS fault
 	SlowBytes   int      `json:"slow_bytes,omitempty"`   // speed of the response in bytes per second
 	ContentType string   `json:"content_type,omitempty"`
@@ -205,7 +205,7 @@ type Counted struct {
 	Seed     int64
 	Seen     int64
 	Applied  int64
-	Subject  string         // for Match.Same: subject of the current request
+	Subject  string         // for Match.Same: subject to which the rule applies
 	Age      *time.Duration // time since the rule first applied; nil if it never did
 }
 

@@ -29,7 +29,7 @@ const sessionHeader = "ForgeRun-Session"
 
 const (
 	probeTimeout  = 5 * time.Second
-	idleTarget    = 4 * time.Second  // keeps idle connections shorter than targets do: many close them after 5 s
+	idleTarget    = 4 * time.Second  // how long idle connections to targets are kept; many targets close them after 5 s
 	flushInterval = time.Millisecond // delay before a part of a response is flushed
 )
 
