@@ -37,7 +37,7 @@ type admission struct {
 	limit    int // simultaneous sends to an endpoint that responds
 	active   prometheus.Gauge
 
-	mu        sync.Mutex // guards the fields below, and those of clients and endpoints
+	mu        sync.Mutex // guards the fields below, and the fields of clients and endpoints
 	held      int
 	clients   map[job.ID]*clientTasks
 	endpoints map[job.EndpointKey]*endpointTasks
@@ -50,9 +50,9 @@ type clientTasks struct {
 
 type endpointTasks struct {
 	client *clientTasks
-	turn   chan struct{} // contains a value during a send to an endpoint that is not answering; such an endpoint gets one send at a time
+	turn   chan struct{} // limits an endpoint that is not answering to one send at a time; contains a value during the send
 	held   int
-	since  time.Time // end of the latest send, or the later admission of a task while no other was admitted
+	since  time.Time // start of the next measurement of the pace: the latest end of a send, or the first admission after a pause
 	health health
 	sent   int
 	pace   time.Duration // average time between the ends of two sends while tasks wait

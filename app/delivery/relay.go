@@ -14,7 +14,7 @@ import (
 const (
 	reclaimBatch = 500
 	orphanBatch  = 500
-	orphanLook   = 10_000          // endpoints per round
+	orphanLook   = 10_000          // endpoints per statement
 	dueLook      = 5000            // endpoints per read
 	dueMinAge    = time.Second     // minimum age; tasks of newer deliveries come from the process that wrote the event
 	dueSoon      = 5 * time.Second // retries due within this time get tasks in advance
