@@ -45,7 +45,7 @@ var catalogue = map[fault.Use][]fault.Effect{
 	fault.Others: {full, reset, lost, limited, cut, broken, dead},
 }
 
-// cost returns the longest time that a fault may keep a client waiting. The search tries faults with a high cost last.
+// cost returns the longest time that a fault may keep a client waiting. The search tries faults with a high cost later.
 func cost(e *fault.Effect) time.Duration {
 	d := e.Held()
 	if e.StallAfter != nil {
