@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// publishPause is the pause after sending. Meanwhile notifications collect, and notifications of the same job are merged.
+	// publishPause is the pause after sending. During the pause, notifications are buffered, so that notifications of the same job can be
+	// merged.
 	publishPause  = 5 * time.Millisecond
 	publishBuffer = 16384
 	maxPublished  = 1000 // per round trip

@@ -31,9 +31,9 @@ const (
 	sightingsKept = time.Minute
 )
 
-// Ensure makes sure that each of the due, unclaimed jobs has a task that will run. It returns how many tasks it created or moved to the
-// pending list. For a job that is not due yet, it only creates a missing task. After an error, some jobs may have their task already; the
-// call can be repeated.
+// Ensure makes sure that each of the due, unclaimed jobs has a task that will run. Ensure returns how many tasks it created or moved to the
+// pending list. For a job that is not due yet, Ensure only creates a missing task. After an error, some jobs may have their task already;
+// the call can be repeated.
 func (q *Queue) Ensure(ctx context.Context, ts []job.Task) (made int, err error) {
 	return q.ensure(ctx, redisconn.Jobs, hintsOf(ts, jobHint))
 }

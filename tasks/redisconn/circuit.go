@@ -46,7 +46,7 @@ func (c *Circuit) IsOpen() bool {
 	return c.open
 }
 
-// Allow reports whether a call is allowed. If so, the caller must call Report afterwards.
+// Allow reports whether a call is allowed. After an allowed call, the caller must call Report.
 func (c *Circuit) Allow() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
