@@ -20,7 +20,7 @@ func (o *options) merge(v map[string]any, choice string, of []any) {
 	}
 }
 
-// gather adds the members of a schema to `members`, without replacing any. It returns the names of the required members.
+// gather adds the members of a schema to `members`, but replaces no existing member. It returns the names of the required members.
 func (o *options) gather(members map[string]any, schema any) (required []any) {
 	v := object(schema)
 	if name, ok := reference(v); ok {
@@ -37,8 +37,9 @@ func (o *options) gather(members map[string]any, schema any) (required []any) {
 	return append(required, list(v["required"])...)
 }
 
-// simplify changes a schema to a form that the generator supports. It drops enum and const, and keeps the type. If a schema gets no Go
-// type, references to it are replaced with its content. With Plain, nullable members are not pointers. Their zero value stands for null.
+// simplify changes a schema to a form that the generator supports. It drops enum and const, and keeps the type. A reference to a schema
+// without a Go type is replaced with the content of the schema. With Plain, nullable members are not pointers: the zero value stands for
+// null.
 func (o *options) simplify(v map[string]any) {
 	orNull := false
 	delete(v, "enum")
