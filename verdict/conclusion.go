@@ -159,8 +159,8 @@ func Sentence(results []Result) string {
 	return text + "."
 }
 
-// Headline returns the conclusion with the number of errors and warnings, such as "FAILED: 1 error, 4 warnings". It also says if the
-// client can create duplicates.
+// Headline returns the conclusion with the number of errors and warnings, such as "FAILED: 1 error, 4 warnings". The headline also says
+// whether the client can create duplicates.
 func Headline(c Conclusion, results []Result) string {
 	if c == NothingJudged {
 		return c.Words()

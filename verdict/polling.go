@@ -117,8 +117,8 @@ func (t *jobReads) poll(y *exchange) {
 	t.last = y
 }
 
-// visitors reports whether the reads after the end may come from different parts of the client, such as open web pages. This is likely if
-// the client read only once before the end, or reads more than three times as fast afterwards.
+// visitors reports whether the reads after the end may come from different parts of the client, such as open web pages. Several parts are
+// likely if the client read only once before the end, or reads more than three times as fast afterwards.
 func (t *jobReads) visitors() bool { return t.pace == 0 || t.gap < t.pace/3 }
 
 // add notes a read after the end. Only reads at a steady pace count, because people who open a page read irregularly. Reads after a

@@ -109,8 +109,8 @@ func followed(r *record, f *finding) {
 	})
 }
 
-// follow judges the requests after the redirect x. `y` repeats x at the new address, and `z` is a GET to the new address in place of x.
-// Both may be nil. `hops` is the number of consecutive redirects before x.
+// follow judges the requests after the redirect x. `y` repeats x at the new address, and `z` is a GET to the new address in place of x. `y`
+// and `z` may be nil. `hops` is the number of consecutive redirects before x.
 func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
 	expected := "Send the same request, with its method and body, to the address in Location."
 	if x.Status == http.StatusSeeOther {

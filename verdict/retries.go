@@ -80,7 +80,7 @@ func (o *orders) succeeded(x *exchange) bool {
 }
 
 // givenUp judges the last try of a failed submission. A client may give up after MaxRereads + 1 tries. If a client never retries, it may
-// have reported the failure to its user. So it is not blamed.
+// have reported the failure to its user. Such a client is not blamed.
 func (o *orders) givenUp(f *finding, x *exchange) {
 	tries := o.submissions.tries(x)
 	const expected = "Retry for as long as the caller waits, then report that no job was submitted."

@@ -42,7 +42,7 @@ type Record struct {
 	Attempts []Attempt            // delivery attempts, sorted by start
 	Expiries map[string]time.Time // when the client's API keys expire, by key id
 	Now      time.Time
-	// Submits reports whether requests with a method and path submit jobs. If nil, the role decides.
+	// Submits reports whether requests with a method and path submit jobs. If Submits is nil, the role of a request decides.
 	Submits func(method, path string) bool
 	// Guess is a description of the API, guessed from the traffic; nil if no request looks like a submission.
 	Guess *Guess

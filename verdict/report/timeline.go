@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// Sizes of the timeline. The timeline has `bins` time steps. Each is one SVG unit wide.
+// Sizes of the timeline. The timeline has `bins` time steps. Each time step is one SVG unit wide.
 const (
 	bins       = 160
 	laneHeight = 32
