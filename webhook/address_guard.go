@@ -13,8 +13,8 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// Guard decides which addresses may be called. The dialer asks it about each resolved address. Check finds some problems earlier, from the
-// URL alone.
+// Guard decides which addresses may be called. The dialer asks the guard about each resolved address. Check finds some problems earlier,
+// from the URL alone.
 type Guard struct {
 	allowPrivate bool
 	public       *ssrf.Guardian
