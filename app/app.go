@@ -23,7 +23,7 @@ type Queue interface {
 	SignalCancel(job.ID)
 	// Publish tells watchers about a committed change or about progress.
 	Publish(job.Notification)
-	// Deliver announces new events of a job. They go to the job's callback and to matching webhooks. A zero jobID announces events
+	// Deliver announces new events of a job. The events go to the job's callback and to matching webhooks. A zero jobID announces events
 	// without a job, such as a completed batch.
 	Deliver(client, jobID job.ID)
 }

@@ -87,8 +87,8 @@ func (r keyring) renewable(id string) error {
 	return nil
 }
 
-// replaced returns the client's full-scope keys, marked as replaced by the key `by`. They expire after the overlap, or at their old expiry
-// if that is earlier. Keys that were replaced before are left out.
+// replaced returns the client's full-scope keys, marked as replaced by the key `by`. These keys expire after the overlap, or at their old
+// expiry if the old expiry is earlier. Keys that were replaced before are left out.
 func (r keyring) replaced(by job.APIKey) (changed []job.APIKey) {
 	if by.Scope != job.ScopeAll {
 		return nil

@@ -30,8 +30,8 @@ const (
 	minSpacing = 200 * time.Microsecond
 )
 
-// admission limits the tasks per endpoint and client, so a slow receiver cannot occupy all handlers. Other tasks are deferred. They return
-// to the worker about as fast as the endpoint accepts deliveries.
+// admission limits the tasks per endpoint and client, so a slow receiver cannot occupy all handlers. Other tasks are deferred. Deferred
+// tasks return to the worker about as fast as the endpoint accepts deliveries.
 type admission struct {
 	handlers int
 	limit    int // simultaneous sends to an endpoint that responds

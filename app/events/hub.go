@@ -46,8 +46,8 @@ type topic struct {
 	seen        job.Position // a sweep notifies the watchers only of events after this position
 }
 
-// unread is the position of a topic that was not read yet. It is later than every event, so a sweep sends no notification. A new watcher
-// reads storage anyway, so it needs no notification.
+// unread is the position of a topic that was not read yet. The position is later than every event, so a sweep sends no notification. A new
+// watcher reads storage anyway, so it needs no notification.
 var unread = job.Position{Tx: math.MaxUint64}
 
 type watcher struct {
