@@ -37,7 +37,7 @@ var MaintenanceTasks = []string{
 // Results of a schedule's due time.
 const (
 	DueRun     = "run"     // a job was submitted
-	DueMissed  = "missed"  // no job: found too late, or the submission was refused
+	DueMissed  = "missed"  // no job: the due time was noticed too late, or the submission was refused
 	DueSkipped = "skipped" // no job: an earlier run had not ended
 )
 

@@ -31,7 +31,7 @@ func Describe(span trace.Span, j *job.Job, attempt int) {
 	}
 }
 
-// DescribeKey adds the client to a span and, unless keyID is "", the key.
+// DescribeKey adds the client to a span. It also adds the key, unless keyID is "".
 func DescribeKey(span trace.Span, client job.ID, keyID string) {
 	if !span.IsRecording() {
 		return

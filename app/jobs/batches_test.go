@@ -176,7 +176,7 @@ func TestCancelBatch(t *testing.T) {
 	}
 	require.Len(t, w.Queue.Notifications(), 99+1, "one for each job and one for the batch")
 
-	// A batch that another process completes is returned with its outcome.
+	// If another process has completed the batch, CancelBatch returns the outcome.
 	other := w.submitBatch(w.Service, newBatchRequest(newRequests(3)...))
 	for _, item := range other.Items {
 		apptest.Must(w.Cancel(t.Context(), apptest.ClientA, item.JobID))(t)

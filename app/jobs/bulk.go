@@ -19,7 +19,7 @@ const (
 var errItemGone = job.Errorf(job.CodeJobGone, "The job was removed.")
 
 // DoItems applies a bulk operation to some items. An item has the same effects as a single request for its job. DoItems returns the items
-// with their results. Items for which no capacity is free are not returned. They stay for a later call.
+// with their results. If no capacity is free for an item, DoItems leaves it out. The caller then tries this item again later.
 func (s *Service) DoItems(ctx context.Context, operation *job.Bulk, items []job.BulkItem) (ended []job.BulkItem, err error) {
 	ctx = telemetry.WithRequest(ctx, operation.RequestID)
 	var open []job.BulkItem
@@ -48,8 +48,8 @@ func (s *Service) DoItems(ctx context.Context, operation *job.Bulk, items []job.
 	return append(ended, changed...), nil
 }
 
-// leftItem returns the result of an item that is skipped, or false if the item must be processed. A job that was retried since the
-// operation started is not retried again. A job that changed since then is not deleted: it may not match the filter any more.
+// leftItem returns the result of an item that is skipped, or false if the item must be processed. It skips a retry if the job was retried
+// after the operation started. It skips a deletion if the job has changed since then, because the job may no longer match the filter.
 func leftItem(operation *job.Bulk, i job.BulkItem) (job.BulkItem, bool) {
 	switch j := i.Job; {
 	case j == nil && operation.Action == job.BulkDelete:

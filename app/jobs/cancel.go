@@ -26,7 +26,7 @@ func (s *Service) Cancel(ctx context.Context, client, id job.ID) (change job.Cha
 // canceledAtOnce limits the jobs of one call of CancelClient. 1000 jobs take some seconds.
 const canceledAtOnce = 1000
 
-// CancelClient cancels unfinished jobs of a client. `more` is true if the client may have further unfinished jobs.
+// CancelClient cancels unfinished jobs of a client. `more` is true if the client may still have unfinished jobs.
 func (s *Service) CancelClient(ctx context.Context, client job.ID) (canceled int, more bool, err error) {
 	unfinished, err := s.Store.UnfinishedJobs(ctx, client, canceledAtOnce)
 	if err != nil {

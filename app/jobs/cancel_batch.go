@@ -12,7 +12,7 @@ import (
 const (
 	// cancelPart is the number of jobs canceled in one transaction, which takes about 35 ms. Other requests can run between the transactions.
 	cancelPart = 75
-	// outcomeTries is how often the outcome is read while another process completes the batch.
+	// While another process completes the batch, CancelBatch reads the batch at most outcomeTries times.
 	outcomeTries = 20
 	outcomePause = 25 * time.Millisecond
 )
@@ -32,7 +32,8 @@ func (s *Service) CancelBatch(ctx context.Context, client, id job.ID) (*job.Batc
 	return s.completed(ctx, client, id)
 }
 
-// completed returns a batch. If only the outcome is missing, it completes the batch, or waits for the process that does.
+// completed returns a batch. If all jobs have ended but the outcome is missing, it completes the batch. If another process is completing
+// the batch, it waits for that process.
 func (s *Service) completed(ctx context.Context, client, id job.ID) (*job.Batch, error) {
 	for try := 0; ; try++ {
 		b, err := s.Store.Batch(ctx, client, id)

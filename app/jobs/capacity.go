@@ -24,16 +24,17 @@ const (
 	// While Postgres has no free capacity, requests are refused for fullPause without a query.
 	fullPause = 100 * time.Millisecond
 
-	// Counting a million jobs takes 0.1 s or more. Without counts, the limits still hold. Only a count frees the capacity of ended jobs.
+	// Counting a million jobs takes 0.1 s or more, so counts are rare. Only a count frees the capacity of ended jobs. The limits hold even if
+	// no count succeeds.
 	countShare = 100     // pause after a count, as a multiple of its duration; counts then use 1 % of the time
 	nearShare  = 10      // pause while little capacity is free, as a multiple of the count's duration
 	fewJobs    = 100_000 // if the limit per client is at least this, a count lists only large clients; see shares
 	maxRate    = 50_000  // jobs per second that all other processes may accept together
 )
 
-// Capacity keeps the number of active and of queued jobs below the limits (API contract, section 17). The limits for all jobs hold across
-// all processes. Each process uses its lease: a part of the free capacity that Postgres granted. Jobs and leases together never exceed the
-// limits. The limit per client is exact within one process. Jobs stored by other processes are noticed about a second later.
+// Capacity keeps the number of active and of queued jobs below the limits (API contract, section 17). The limits for all clients together
+// hold across all processes: Postgres leases a part of the free capacity to each process. Jobs and leases together never exceed the
+// limits. The limit per client is exact only within one process. A process learns of a client's jobs in other processes at the next count.
 type Capacity struct {
 	limit   job.Load
 	store   *repo.Store
@@ -46,7 +47,7 @@ type Capacity struct {
 	need        job.Load  // capacity that the largest waiting request needs
 	needed      job.Load  // value of `need` at the last request for a renewal
 	short       bool      // the last grant was less than requested
-	refuseUntil time.Time // until this time, requests that exceed the lease are refused without a renewal
+	refuseUntil time.Time // until then, submissions beyond the lease are refused without a renewal
 	refusal     error
 	processes   int
 	shares      shares
@@ -56,7 +57,7 @@ type Capacity struct {
 	waiting  singleflight.Group // merges renewals of waiting requests
 	renewing sync.Mutex         // protects the fields below
 
-	mine      job.Load  // jobs of this process that were stored, but not reported yet, when the latest count started
+	mine      job.Load  // this process's stored jobs that were not reported yet when the latest count started
 	countedAt time.Time // start of the latest count; zero before the first one
 	took      time.Duration
 	failed    bool
@@ -69,7 +70,7 @@ type clientLoad struct {
 	jobs   job.Load
 }
 
-// NewCapacity returns a Capacity. Run renews the lease. Without Run, a lease is requested only when a reservation needs it.
+// NewCapacity returns a Capacity. Run renews the lease periodically. Without Run, only a reservation that needs more capacity does so.
 func NewCapacity(limits Limits, store *repo.Store, log *slog.Logger) *Capacity {
 	return &Capacity{
 		limit: job.Load{Active: limits.Active, Queued: limits.Queued}, shares: newShares(limits), store: store, clock: time.Now, log: log,
@@ -88,7 +89,7 @@ func (c *Capacity) reserve(ctx context.Context, client job.ID, jobs job.Load) (*
 		}
 		renewed := c.waiting.DoChan("", func() (any, error) { return nil, c.renew(context.Background()) })
 		select {
-		case <-renewed: // if the renewal failed, `take` refuses the request
+		case <-renewed: // after a failed renewal, c.take returns an error
 		case <-ctx.Done():
 			return nil, &job.Error{Code: job.CodeTimeout, RetryAfter: capacityInterval, Cause: ctx.Err(),
 				Detail: "The request waited too long because limits were reached. Nothing was accepted."}
@@ -115,7 +116,7 @@ func (c *Capacity) take(l clientLoad) (*reservation, error) {
 	return nil, nil
 }
 
-// Processes returns the number of processes that accept submissions.
+// Processes returns the number of processes with a lease, as of the latest renewal.
 func (c *Capacity) Processes() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -191,15 +192,15 @@ func (c *Capacity) answered(ask job.Lease, sent time.Time, h job.Headroom, err e
 	l := c.lease
 	l.granted(sent, ask, h.Granted)
 	c.processes, c.refuseUntil, c.short = h.Processes, time.Time{}, !ask.Want.Within(h.Granted)
-	// Jobs stored during the count can be both in the count and in the report or the lease. Postgres then counts them twice until the next
-	// renewal, so the capacity may only seem to be used up.
+	// A job stored during the count can be in the count and also in the report or the lease. Postgres then counts this job twice until the
+	// next renewal. So a small grant does not prove that the capacity is used up.
 	sure := ask.Counted == nil || (ask.Stored == c.mine && l.used == job.Load{})
 	if sure && !l.used.Plus(c.needed, 1).Within(l.size) {
 		c.refuseUntil, c.refusal = c.clock().Add(max(fullPause, nearShare*c.took)), errFull
 	}
 }
 
-// close ends the lease and starts a new one. If it is unknown whether a job was committed, its capacity stays reserved until the lease
+// close ends the lease and starts a new one. If the outcome of a reservation is unknown, its capacity stays reserved until the old lease
 // expires.
 func (c *Capacity) close(ctx context.Context) error {
 	c.mu.Lock()
@@ -219,7 +220,7 @@ func (c *Capacity) due(now time.Time) bool {
 	switch {
 	case age >= countShare*c.took:
 		return true
-	case c.failed: // wait for the longer pause after a failed count
+	case c.failed: // after a failed count, only the longer pause applies
 		return false
 	default:
 		return age >= nearShare*c.took && (c.short || c.shares.mayBeFull(age))
@@ -241,7 +242,7 @@ func (c *Capacity) count(ctx context.Context) (*job.Counted, error) {
 	return c.endCount(began, before, counted, byClient, err)
 }
 
-// beginCount returns whether a count is due, and sets c.mine. A count that begins now contains the jobs in c.accepted[:before].
+// beginCount sets c.mine, and returns whether a count is due. The count will contain the jobs in c.accepted[:before].
 func (c *Capacity) beginCount(now time.Time) (before int, due bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -263,7 +264,7 @@ func (c *Capacity) endCount(
 		c.shares.add(a.client, a.jobs, -1)
 	}
 	c.accepted = append(c.accepted[:0:0], c.accepted[before:]...)
-	counted.Reported = counted.Reported.Plus(c.mine, 1) // the count already contains the jobs in c.mine, which the next renewal reports
+	counted.Reported = counted.Reported.Plus(c.mine, 1) // the count already contains c.mine, so its later report must not count again
 	return &counted, nil
 }
 

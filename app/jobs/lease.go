@@ -16,10 +16,10 @@ type lease struct {
 	known   bool
 	until   time.Time // end of the lease by this process' clock
 	size    job.Load  // Postgres has granted at least this capacity
-	used    job.Load  // reserved, not yet reported
-	stored  job.Load  // jobs in `used` that are stored
+	used    job.Load  // capacity of reservations that are not reported to Postgres yet
+	stored  job.Load  // part of `used`: its jobs are stored
 	report  job.Load  // stored jobs that the next renewal reports
-	demand  job.Load  // all capacity reserved since the last renewal, even if released again
+	demand  job.Load  // total of all reservations since the last renewal, including released ones
 	unknown int       // reservations with an unknown outcome
 }
 
@@ -34,9 +34,8 @@ func (l *lease) take(now time.Time, jobs job.Load) bool {
 	return true
 }
 
-// ask returns the request for a renewal. It asks for the capacity in use, the capacity `need`, and twice the demand since the last renewal.
-// Until the response arrives, the process uses only `Keep`: every response grants at least this. A lost request or response therefore does
-// no harm.
+// ask returns the request for a renewal. It asks for the used capacity plus `need` plus twice the demand. Postgres always grants at least
+// the request's Keep, and the process uses no more than Keep until the response arrives. So a lost request or response does no harm.
 func (l *lease) ask(need job.Load) job.Lease {
 	l.used, l.size, l.report = l.used.Plus(l.stored, -1), l.size.Plus(l.stored, -1), l.report.Plus(l.stored, 1)
 	want := l.used.Plus(need, 1).Plus(l.demand, 2)
@@ -63,8 +62,8 @@ func (r *reservation) leased() job.ID {
 	return r.lease.id
 }
 
-// end releases the capacity unless the jobs are stored. err is the error of the write, or nil. If the result is unknown, the lease keeps
-// the capacity until it expires. If the write is a part of Idempotency.Once, its result is known only after the commit of Once.
+// end releases the capacity unless the jobs are stored. err is the error of the write, or nil. If err leaves open whether the jobs are
+// stored, the capacity stays reserved until the lease expires. Within Idempotency.Once, the outcome is unknown until the commit.
 func (r *reservation) end(ctx context.Context, stored bool, err error) {
 	if r == nil {
 		return
@@ -87,7 +86,7 @@ func (r *reservation) end(ctx context.Context, stored bool, err error) {
 		r.c.shares.add(r.client, r.jobs, -1)
 	default:
 		r.lease.unknown++
-		r.c.accepted = append(r.c.accepted, r.clientLoad) // so that these jobs count for the client until the next count
+		r.c.accepted = append(r.c.accepted, r.clientLoad) // these jobs count against the client's limit until the next count
 	}
 }
 

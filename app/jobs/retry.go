@@ -11,7 +11,7 @@ import (
 )
 
 // Retry queues the next attempt of a FAILED job after its backoff (API contract, section 11). It does not change jobs in other states. It
-// returns a conflict if the failure is not retryable or no attempts are left. The retry needs free capacity, as a submission does.
+// returns a conflict if the failure is not retryable or no attempts are left. Like a submission, the retry needs free capacity.
 func (s *Service) Retry(ctx context.Context, client, id job.ID) (job.Change, error) {
 	return s.retry(ctx, client, id, retryOptions{})
 }

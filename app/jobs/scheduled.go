@@ -8,7 +8,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// CheckScheduled returns the violations in a schedule's job request. It must be a valid submission, and must not be DEFERRED.
+// CheckScheduled returns the violations in a schedule's job request. The request must be a valid submission, and its type must not be
+// DEFERRED.
 func (s *Service) CheckScheduled(ctx context.Context, r job.Request) ([]job.Violation, error) {
 	if r.Type == job.Deferred {
 		return append(r.Violations, job.Violation{Pointer: "/type", Detail: "The schedule sets when its jobs run: their type must " +
@@ -22,7 +23,7 @@ func (s *Service) CheckScheduled(ctx context.Context, r job.Request) ([]job.Viol
 	return slices.Concat(invalid, untimely), nil
 }
 
-// Run is a job that a schedule is about to submit, with the capacity reserved for it.
+// Run is a schedule's job that is not stored yet, with the capacity reserved for the job.
 type Run struct {
 	Job  job.Job
 	room *reservation
@@ -54,8 +55,8 @@ func (s *Service) PrepareRun(ctx context.Context, schedule job.ID, r job.Request
 	return Run{jobs[0], room}, err
 }
 
-// FinishRuns releases the reserved capacity if `stored` is false. Otherwise it enqueues and publishes the jobs. err is the error of
-// storage.
+// FinishRuns releases the reserved capacity if `stored` is false. Otherwise it enqueues and publishes the jobs. err is the error of the
+// write, or nil.
 func (s *Service) FinishRuns(ctx context.Context, runs []Run, stored bool, err error) {
 	for i := range runs {
 		runs[i].room.end(ctx, stored, err)

@@ -22,7 +22,7 @@ type Config struct {
 	Catalogue   job.Catalogue
 	MaxAttempts int // maximum attempts that a request may ask for, including the first one
 	Backoff     job.Backoff
-	MaxAhead    time.Duration // maximum time until execution_at; 0: any
+	MaxAhead    time.Duration // maximum time from now until execution_at; 0: no maximum
 	Clock       app.Clock
 }
 
@@ -37,7 +37,7 @@ type Deps struct {
 	Metrics   *app.Metrics
 	Log       *slog.Logger
 
-	Admission *Admission  // nil: no limits, as for operators
+	Admission *Admission  // nil: no limits; used for operators' requests
 	Hub       *events.Hub // nil: Await must not be called
 }
 

@@ -8,8 +8,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limits are the maximum jobs of all clients together and of each client. The limits per client have no effect unless one of them is lower
-// than the limit for all clients.
+// Limits are the maximum numbers of jobs, of all clients together and of each client.
 type Limits struct {
 	Active, Queued             int
 	ClientActive, ClientQueued int
@@ -19,15 +18,15 @@ type Limits struct {
 
 // shares checks the limits per client. The caller holds Capacity.mu.
 //
-// Counting by client costs more than counting all jobs. So there is no count by client while all clients together have at most `few` jobs.
-// If the limit per client is at least fewJobs, `few` is half of that limit. Then a count lists only clients with more than `few` jobs, and
-// `few` jobs are assumed for every other client. For lower limits, `few` is 0, and a count lists all clients.
+// Counting the jobs of each client costs more than counting all jobs together. So a count lists only clients with more than `few` jobs.
+// Every other client is assumed to have `few` jobs. If the limit per client is at least fewJobs, `few` is half of that limit. For lower
+// limits, `few` is 0, and a count lists all clients.
 type shares struct {
 	Limits
-	few int // largest load assumed for an uncounted client
+	few int // a count lists only clients with more jobs than this
 
 	counted map[job.ID]job.Load
-	rest    job.Load            // upper bound for each uncounted client
+	rest    job.Load            // assumed load of each client that `counted` does not list
 	mine    map[job.ID]job.Load // reserved in this process since the last count began
 	room    int                 // smallest free capacity among the clients that submitted jobs since the last count
 }
@@ -82,13 +81,13 @@ func (s *shares) add(client job.ID, jobs job.Load, sign int) {
 // mayMatter reports whether one client could have more than `few` jobs.
 func (s *shares) mayMatter(total job.Load) bool { return !s.unlimited() && total.Active > s.few }
 
-// counts stores the result of a count. `counted` is nil if no count by client was needed.
+// counts stores the result of a count. `counted` is nil if the jobs of each client were not counted.
 func (s *shares) counts(counted map[job.ID]job.Load, total job.Load) {
 	s.counted, s.room = counted, math.MaxInt
 	s.rest = job.Load{Active: min(total.Active, s.few), Queued: min(total.Queued, s.few)}
 }
 
-// mayBeFull reports whether other processes could fill a client's share before the next count.
+// mayBeFull reports whether other processes may have filled a client's limit. `age` is the time since the last count.
 func (s *shares) mayBeFull(age time.Duration) bool {
 	elsewhere := min(maxRate*(age+capacityInterval).Seconds(), float64(s.ClientRate)*(1+age.Minutes()))
 	return float64(s.room) <= elsewhere

@@ -57,8 +57,8 @@ func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receip
 	return receipt, nil
 }
 
-// firstAnswer returns the stored response if the idempotency key was already used; otherwise it returns the refusal. Call it before a
-// refusal. An accepted request needs no call, because the INSERT finds a repeated key.
+// firstAnswer returns the stored response if the idempotency key was already used; otherwise it returns the refusal. Accepted requests
+// need no call of firstAnswer, because the INSERT finds a repeated key.
 func firstAnswer[T any](s *Service, key string, refusal error, find func() (*T, error)) (none T, err error) {
 	if key == "" {
 		return none, refusal
@@ -74,8 +74,8 @@ func firstAnswer[T any](s *Service, key string, refusal error, find func() (*T, 
 	return *answer, nil
 }
 
-// define returns the job that r asks for, or all violations. `untimely` are violations that depend on the current time or on settings. They
-// do not refuse the repetition of an accepted request.
+// define returns the requested job, or all violations. `untimely` are violations that depend on the current time or on settings. They are
+// no reason to refuse the repetition of an accepted request.
 func (s *Service) define(r job.Request, now time.Time, proven origins) (j job.Job, invalid, untimely []job.Violation) {
 	invalid = s.cfg.Catalogue.Check(r)
 	if v, far := r.TooFar(now, s.cfg.MaxAhead); far {
@@ -124,8 +124,8 @@ func (s *Service) newJob(r job.Request) (job.Job, []job.Violation) {
 // origins are the allowed origins of a client's callbacks; nil allows all.
 type origins map[string]bool
 
-// provenOrigins returns the origins of the client's proven webhooks. It returns nil if the server demands no proof, or the request has no
-// callback.
+// provenOrigins returns the origins of the client's proven webhooks. The result nil allows all origins: the server demands no proof, or
+// the request has no callback.
 func (s *Service) provenOrigins(ctx context.Context, client job.ID, callbacks bool) (origins, error) {
 	if s.Admission == nil || !s.Admission.ProvenCallbacks || !callbacks {
 		return nil, nil
@@ -141,7 +141,8 @@ func (s *Service) provenOrigins(ctx context.Context, client job.ID, callbacks bo
 	return proven, nil
 }
 
-// check returns a violation if the origin of a callback is not allowed. It ignores a URL without an origin, which Deps.Targets refuses.
+// check returns a violation if the origin of a callback is not allowed. It allows a URL without an origin, because Deps.Targets refuses
+// such URLs.
 func (o origins) check(callback string) (job.Violation, bool) {
 	origin := job.OriginOf(callback)
 	if o == nil || origin == "" || o[origin] {

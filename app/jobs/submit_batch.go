@@ -65,8 +65,8 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 	return b, false, nil
 }
 
-// defineBatch checks each item. The job ids ascend in the order of the items, so lists show the jobs in that order. It returns an error
-// if the items have more violations than one response lists.
+// defineBatch checks each item. The job ids ascend in the order of the items, so lists show the jobs in that order. It returns an error if
+// the items have more than job.MaxViolations violations.
 func (s *Service) defineBatch(r job.BatchRequest, proven origins) (job.BatchSubmission, error) {
 	sub := job.BatchSubmission{
 		Batch: job.Batch{
@@ -103,7 +103,7 @@ func (s *Service) defineBatch(r job.BatchRequest, proven origins) (job.BatchSubm
 	return sub, nil
 }
 
-// ReceivedAt is the seed of random values. Equal items must get different random values, so each gets a different ReceivedAt.
+// Each item gets a different ReceivedAt, because ReceivedAt is the seed of the item's random values.
 func itemRequest(r job.BatchRequest, i int) job.Request {
 	item := r.Items[i].Request
 	item.ClientID, item.RequestID, item.Language = r.ClientID, r.RequestID, r.Language

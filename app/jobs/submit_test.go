@@ -158,7 +158,7 @@ func TestSubmitReportsStorageErrors(t *testing.T) {
 	require.Empty(t, w.Queue.Notifications())
 }
 
-// An id reveals its creation time, but no other ids (async-problem-details, section 9.3).
+// An id reveals its creation time. It must not help to guess other ids (async-problem-details, section 9.3).
 // Promise: contract 5, 3.2
 // Promise: draft 9.3
 func TestIDsCannotBeGuessed(t *testing.T) {

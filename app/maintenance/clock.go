@@ -11,8 +11,8 @@ import (
 const (
 	clockInterval = time.Second
 	clockStep     = time.Second // smaller changes of a clock are not detected
-	// After Postgres' clock was set back by some time, stranded rows are searched for that time plus strandedTime. The extra time is for
-	// transactions that began before the change: they may still write times that are too late.
+	// After Postgres' clock was set back by d, the searches for stranded rows continue for d plus strandedTime. Transactions that began
+	// before the change may still write times that are too late.
 	strandedTime = time.Minute
 	// strandedRest is the pause after a search, as a multiple of the search's duration.
 	strandedRest = 20
@@ -25,11 +25,11 @@ const (
 // stepWatch detects sudden changes of a clock. It compares the clock with the monotonic clock.
 type stepWatch struct {
 	known         bool
-	least, utmost time.Duration // bounds of the difference between the watched and the monotonic clock
+	least, utmost time.Duration // bounds of the watched clock minus the monotonic clock
 }
 
-// observe compares t with the monotonic times before and after the clock was read. It returns a lower bound of the clock's change since
-// the last call, or 0.
+// observe compares t with the monotonic times before and after the clock was read. If the clock changed suddenly since the last call, it
+// returns a lower bound of the change, otherwise 0.
 func (w *stepWatch) observe(t time.Time, asked, received time.Duration) (step time.Duration) {
 	if received-asked > clockStep { // reading took too long to detect a change
 		return 0
@@ -52,7 +52,7 @@ type clockWatch struct {
 	began             time.Time // origin of the monotonic clock
 	postgres, process stepWatch
 	looked            time.Duration // when the clocks were last compared; 0: never
-	until, next       time.Duration // searches are repeated until this time; time of the next search
+	until, next       time.Duration // end of the repeated searches; time of the next one
 }
 
 func (m *Maintenance) watchClocks(ctx context.Context, leading func() bool) error {
@@ -74,7 +74,8 @@ func (m *Maintenance) watchClocks(ctx context.Context, leading func() bool) erro
 	return err
 }
 
-// A search is due after Postgres' clock was set back. A new leader always searches, because it did not observe earlier changes.
+// due reports whether to search now. After Postgres' clock was set back, searches are repeated for some time. A new leader also searches,
+// because it has not observed earlier changes of the clock.
 func (w *clockWatch) due(step, asked, received time.Duration) bool {
 	if w.looked == 0 || asked-w.looked > leaderLease {
 		w.until, w.next = max(w.until, received+strandedTime), received
@@ -127,7 +128,8 @@ func (m *Maintenance) moveStranded(ctx context.Context, leading func() bool) (mo
 	return jobs + deliveries, err
 }
 
-// walk calls `part` until no rows are left. If the last call changed `full` rows, some may be left, so walk starts again.
+// walk calls `part` with the cursor that the previous call returned; a zero cursor means the end. If the last call moved `full` rows, it
+// may have left out some, so walk starts again.
 func walk[Cursor comparable](leading func() bool, full int, part func(after Cursor) (int, Cursor, error)) (moved int, err error) {
 	var first, after Cursor
 	for leading() {

@@ -13,14 +13,14 @@ import (
 const (
 	leaderLease    = 5 * time.Second
 	leaderInterval = time.Second
-	backlogMemory  = time.Minute // how long the metrics keep the backlog after the leadership was lost
+	backlogMemory  = time.Minute // how long the metrics keep the backlog after the lease expired
 )
 
 type leader struct {
 	id job.ID
-	// elect takes or keeps the lease. It takes another process's lease if that lease expired at least `vacant` ago. It also takes a lease that
-	// ends much later than a new lease: such a lease began before Postgres' clock was set back. If `lease` is 0, this process keeps leading,
-	// but any other process may take over.
+	// elect takes or renews the lease, and returns whether this process leads. It takes another process's lease if that lease expired at
+	// least `vacant` ago. It also takes a lease that ends much later than a new one would, because Postgres' clock was set back. With a
+	// `lease` of 0, a leader stays the leader until another process takes over.
 	elect   func(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error)
 	resign  func(ctx context.Context, holder job.ID) error
 	metrics *app.Metrics
@@ -29,7 +29,7 @@ type leader struct {
 
 	mu      sync.Mutex
 	until   time.Time     // zero while this process does not lead
-	lapse   *time.Timer   // ends the leadership when the lease expires; then hides the backlog after backlogMemory
+	lapse   *time.Timer   // calls `lapsed` when the lease expires; after that, resets the backlog metrics
 	leads   chan struct{} // closed while this process leads
 	elected chan struct{} // receives a value after an election, to count the backlog
 }
@@ -50,12 +50,11 @@ func (l *leader) run(ctx context.Context) {
 	loops.Wait()
 }
 
-// lead elects a leader every leaderInterval until ctx ends, and then resigns. This process measures its lease from before the request. So
-// it stops leading before another process can take over.
+// lead elects a leader every leaderInterval until ctx ends, and then resigns. It measures the lease from before the request. So this
+// process stops leading before another process can take over.
 //
-// While a vital task is blocked, the process requests a lease of 0, so any unblocked process may take over. Until then, the blocked process
-// continues its work. A blocked process takes over only after leaderLease without a leader. A blocked leader still runs the tasks that
-// work.
+// While a vital task is blocked, the process requests a lease of 0, so any unblocked process may take over. Until then, a blocked leader
+// continues to run all its tasks. A blocked process takes over only after leaderLease without a leader.
 func (l *leader) lead(ctx context.Context) {
 	for ctx.Err() == nil {
 		asked := time.Now()
@@ -123,7 +122,7 @@ func (l *leader) show(b job.Backlog) {
 
 func (l *leader) setLeading(leads bool, asked time.Time) {
 	until := asked.Add(leaderLease)
-	leads = leads && time.Now().Before(until) // the lease may have expired before the result of the election
+	leads = leads && time.Now().Before(until) // the lease may have expired before the result of the election arrived
 	if !leads {
 		until = time.Time{}
 	}
@@ -161,8 +160,8 @@ func (l *leader) leadUntil(until time.Time) {
 	}
 }
 
-// lapsed ends the leadership when the lease expires. The timer also works while an election hangs. The metrics keep the last backlog for
-// a minute, because there may be no other leader that counts it.
+// lapsed ends the leadership when the lease expires. It is called by a timer, so it works even while an election hangs. The metrics keep
+// the last backlog for a minute, because there may be no other leader to count the backlog.
 func (l *leader) lapsed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

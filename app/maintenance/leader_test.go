@@ -21,7 +21,7 @@ type election struct {
 	holder  job.ID
 	until   time.Time
 	before  func(context.Context) error
-	after   func(context.Context) error // called after each election, before its result is returned
+	after   func(context.Context) error
 	resigns func(context.Context) error
 }
 

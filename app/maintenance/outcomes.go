@@ -14,18 +14,18 @@ const streamLength = 1_000_000
 
 const (
 	publisherBatch = 500
-	// publishedKept is how long Postgres keeps a published outcome, because Redis may lose its latest entries.
+	// Postgres keeps a published outcome for publishedKept, to publish it again if Redis loses its latest entries.
 	publishedKept   = time.Minute
 	removalInterval = 10 * time.Second
-	// unknownEntry means that the last entry of the stream is unknown. No id is equal to it.
+	// unknownEntry means that the last entry of the stream is unknown. It differs from every entry id.
 	unknownEntry = "unknown"
 )
 
 // publisher appends the document of each ended attempt to a Redis stream, at least once (API contract, section 8). It marks an outcome as
 // published after the append succeeded. A minute later, it deletes the outcome from Postgres, unless the stream has lost entries.
 //
-// The publisher compares the stream's last entry with its own last entry. If they differ, it appends all stored outcomes again. They
-// differ if Redis lost data, or another process was the leader meanwhile.
+// The publisher compares the stream's last entry with the entry that it appended last. If the two differ, it appends all stored outcomes
+// again. They differ if Redis lost data, or if another leader has appended entries.
 type publisher struct {
 	stream    string
 	publicURL string
@@ -79,7 +79,7 @@ func (p *publisher) repair(ctx context.Context, last string) error {
 	if last == p.last {
 		return nil
 	}
-	p.appended = nil // the stream may have lost them
+	p.appended = nil // the stream may have lost these outcomes
 	n, err := p.store.RepublishOutcomes(ctx)
 	if err != nil {
 		return err
@@ -92,7 +92,8 @@ func (p *publisher) repair(ctx context.Context, last string) error {
 	return nil
 }
 
-// remove deletes outcomes that were published at least publishedKept before `asked`. At `asked`, the stream was still complete.
+// remove deletes outcomes that were published at least publishedKept before `asked`. The round has checked the stream since `asked`, so
+// the stream contains these outcomes.
 func (p *publisher) remove(ctx context.Context, asked time.Time) error {
 	if asked.Sub(p.removed) < removalInterval {
 		return nil
@@ -122,7 +123,7 @@ func (p *publisher) publish(ctx context.Context, messages []job.OutcomeMessage) 
 		if err != nil {
 			return err
 		}
-		if before != p.last { // another process appended, or the stream lost data: the next round repairs it
+		if before != p.last { // another process appended entries, or some were lost: the next round repairs the stream
 			last = unknownEntry
 		}
 		p.last = last
@@ -132,7 +133,8 @@ func (p *publisher) publish(ctx context.Context, messages []job.OutcomeMessage) 
 	return nil
 }
 
-// Each round calls mark before it publishes more: failing storage would otherwise cause many duplicates.
+// Each round calls mark before it publishes more outcomes. Otherwise every round would publish the same outcomes again while Postgres
+// fails.
 func (p *publisher) mark(ctx context.Context) error {
 	if len(p.appended) == 0 {
 		return nil

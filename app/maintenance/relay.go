@@ -12,18 +12,18 @@ import (
 
 const (
 	relayBatch = 500
-	// Jobs younger than relayMinAge are skipped: the process that stored them enqueues them.
+	// The relay skips jobs younger than relayMinAge, because the process that stored a job enqueues it.
 	relayMinAge = time.Second
-	// Every furtherEvery rounds, the relay also checks jobs after the oldest batch.
+	// In every furtherEvery-th round, the relay also checks jobs after the oldest batch.
 	furtherEvery = 10
 )
 
-// relay enqueues jobs with lost tasks again. Postgres knows which jobs wait; Redis may lose any of their tasks.
+// relay enqueues jobs with lost tasks again. Postgres knows which jobs wait; Redis may lose their tasks.
 //
-// Each round checks the oldest due, unclaimed jobs. Later jobs are checked when they become the oldest. If a task is missing, Redis may
-// have lost all tasks, so the next batch is checked at once.
+// Each round checks the oldest due, unclaimed jobs. If a task of them was missing, Redis may have lost all tasks, so the relay checks the
+// next batch at once.
 //
-// Sometimes no worker can run the oldest jobs. So every furtherEvery rounds, the relay also checks a batch of later jobs.
+// If no worker can run the oldest jobs, later jobs never become the oldest. So the relay sometimes also checks a batch of later jobs.
 type relay struct {
 	store   *repo.Store
 	queue   Queue
@@ -56,7 +56,7 @@ func (r *relay) round(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// On a test clock that stands still, jobs would never reach the minimum age.
+// While a test bed's clock is frozen, jobs would never reach the minimum age.
 func (r *relay) minAge() time.Duration {
 	if r.clock.Moved() {
 		return 0
@@ -64,7 +64,7 @@ func (r *relay) minAge() time.Duration {
 	return relayMinAge
 }
 
-// lookFurther checks a batch of jobs after the oldest batch. Each call continues where the previous one ended.
+// Once in furtherEvery calls, lookFurther checks a batch of jobs after `oldest`. It continues after the batch that it checked before.
 func (r *relay) lookFurther(ctx context.Context, oldest job.QueueCursor, age time.Duration) error {
 	if r.rounds++; r.rounds < furtherEvery {
 		return nil

@@ -19,7 +19,7 @@ const (
 	historyInterval = 10 * time.Second
 
 	throttleInterval     = 250 * time.Millisecond
-	throttleIntervalIdle = 5 * time.Second // without a limit per client; jobs may still wait because of an earlier limit
+	throttleIntervalIdle = 5 * time.Second // if no limit per client is set; jobs may still wait because of an earlier limit
 	throttleBatch        = 1000
 )
 
@@ -57,7 +57,7 @@ func (m *Maintenance) completeBatches(ctx context.Context, leading func() bool) 
 	return nil
 }
 
-// After each batch, clean pauses for the batch's duration: removals are not urgent.
+// After each batch, clean pauses for as long as the batch took, because removals are not urgent.
 func (m *Maintenance) clean(ctx context.Context, leading func() bool) error {
 	for leading() {
 		began := time.Now()

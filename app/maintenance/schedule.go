@@ -13,7 +13,7 @@ import (
 
 const (
 	schedulerBatch = 2000 // jobs per statement; 2000 take 0.1 s
-	// If the first statement does not queue all due jobs, schedulerLanes statements run in parallel. More statements would take connections
+	// If the first statement does not queue all due jobs, schedulerLanes lanes run statements in parallel. More lanes would take connections
 	// and cores from submissions.
 	schedulerLanes = 2
 	// A lane queues up to schedulerUnpublished batches before their events are published. With fewer batches, publishing would delay the other
@@ -70,7 +70,7 @@ func (m *Maintenance) queueDue(ctx context.Context, leading func() bool) (due []
 		return due, false, err
 	}
 	var lanes errgroup.Group
-	var busy atomic.Bool // a lane reached its maximum, so more jobs may be due
+	var busy atomic.Bool // a lane has stopped at schedulerUnpublished batches, so more jobs may be due
 	for range schedulerLanes {
 		lanes.Go(func() (err error) {
 			full := true

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/app"
 )
 
-// blockedAfter is how long a vital task may fail or hang before the process gives up the leadership.
+// After a vital task has failed or hung for blockedAfter, the leader lets other processes take over.
 const blockedAfter = 5 * time.Second
 
 // warnInterval is the minimum time between warnings about a task that keeps failing.
@@ -29,7 +29,7 @@ type task struct {
 
 	mu      sync.Mutex
 	sign    time.Time // last sign of progress in the current round; zero between rounds
-	failing time.Time // last sign of progress in the first round that failed since a success; zero after a success
+	failing time.Time // value of `sign` in the first failed round after a success; zero after a success
 	blocked bool
 }
 
@@ -58,7 +58,8 @@ func (t *task) ended(err error) {
 	t.sign = time.Time{}
 }
 
-// tries reports whether the task also runs without the leadership. A vital task does so after a failure, to find out when it works again.
+// tries reports whether the task also runs without the leadership. This is true for a vital task after a failed round, to find out when
+// the task works again.
 func (t *task) tries() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,8 +102,9 @@ func (l *leader) repeat(ctx context.Context, t *task) {
 	}
 }
 
-// leadingIn returns the function that a round calls before each part of its work. Each call except the first is a sign of progress.
-// Without the leadership, a round does only one part. This is safe because all statements check the state of the rows that they change.
+// leadingIn returns the function that a round calls before each part of its work. Each call except the first is a sign of progress. A
+// round that t.tries allows without the leadership does only one part. This is safe, because all statements check the state of the rows
+// that they change.
 func (l *leader) leadingIn(t *task) func() bool {
 	var asked atomic.Bool
 	return func() bool {
@@ -114,7 +116,7 @@ func (l *leader) leadingIn(t *task) func() bool {
 	}
 }
 
-// awaitLead waits until this process leads or the task may be tried. It returns false if ctx ends.
+// awaitLead waits until this process leads, unless t.tries allows a round without the leadership. It returns false if ctx ends.
 func (l *leader) awaitLead(ctx context.Context, t *task) bool {
 	if t.tries() {
 		return ctx.Err() == nil

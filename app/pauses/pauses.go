@@ -49,8 +49,8 @@ func (s *Service) logPause(ctx context.Context, message, action string, p job.Pa
 // watchInterval is the time between two reads of the pauses.
 const watchInterval = 500 * time.Millisecond
 
-// Watch reads the pauses periodically. While Postgres is down, it keeps the last pauses. They do no harm, because no work can start without
-// Postgres.
+// Watch reads the pauses periodically. While Postgres is down, it keeps the last pauses. Outdated pauses do no harm then, because no work
+// can start without Postgres.
 type Watch struct {
 	store *repo.Store
 

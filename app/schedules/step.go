@@ -18,7 +18,7 @@ const (
 	// pendingInterval is how often a waiting run checks whether the previous run has ended.
 	pendingInterval = time.Second
 	retryInterval   = time.Second
-	// maxMissed limits the counting of missed due times: there can be one per second for years.
+	// maxMissed limits how many missed due times are counted, because a schedule can miss one per second for years.
 	maxMissed = 10_000
 )
 

@@ -25,7 +25,7 @@ type Deliveries struct {
 	Log    *slog.Logger
 }
 
-// Send makes a delivery attempt, and returns its result. Some faults cause extra requests. These are recorded, but do not change the
+// Send makes a delivery attempt, and returns its result. Some faults cause extra requests, which are recorded but do not change the
 // result. If storage fails, the delivery is sent without a fault.
 func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 	scope, e, err := d.Bed.deliveryFault(ctx, &p)
@@ -85,7 +85,7 @@ func (d *Deliveries) sendExtra(ctx context.Context, scope testbed.Scope, p job.C
 	for range times {
 		began := time.Now()
 		sent := d.Sender.SendChanged(limited, p, e)
-		if limited.Err() != nil { // an interrupted request does not count for the client
+		if limited.Err() != nil { // do not record an interrupted request: its result says nothing about the client
 			return
 		}
 		d.record(ctx, scope, p, e, began, sent)

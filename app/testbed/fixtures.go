@@ -21,8 +21,8 @@ const (
 	fixtureRuns  = 10 * time.Minute // duration of jobs that must be RUNNING, but at most 9/10 of the execution limit
 )
 
-// MakeFixtures creates jobs, and waits until workers have brought them into the wanted states. With the same idempotency key, the request
-// can be repeated to wait longer.
+// MakeFixtures creates jobs, and waits until workers have brought them into the wanted states. To wait longer, a client repeats the
+// request with the same idempotency key.
 func (b *Bed) MakeFixtures(ctx context.Context, r job.Request, wanted []testbed.Fixture) ([]testbed.Made, error) {
 	wait := cmp.Or(b.Wait, fixtureWait)
 	limited, cancel := context.WithTimeout(ctx, wait)

@@ -12,9 +12,8 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// StartSession starts to record a client's requests for a verdict. With a label, it records only requests with that label. If the session
-// has a profile, the fault rules of the profile replace the client's rules. A session with a label starts with the rules of its profile,
-// or without rules.
+// StartSession starts to record a client's requests for a verdict. A session with a label records only requests with that label. The fault
+// rules of the session's profile replace the client's rules. A session with a label starts without rules, unless it has a profile.
 func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Session) (verdict.Session, error) {
 	n.ID = uuid.Must(uuid.NewV7()).String()
 	if len(n.Rules) == 0 {
@@ -41,8 +40,9 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 	return began, err
 }
 
-// Enter returns the open session with the label of a request. If no session has this label, but one without a label is open, Enter starts a
-// session with the label. If no session is open, the label has no effect. `request` is the id of the request, or "" if it creates no jobs.
+// Enter returns the open session with the label of a request. If no session has this label, but one without a label is open, Enter starts
+// a session with the label. If no session is open, the label has no effect. `request` is the id of the request, or "" if the request
+// creates no jobs.
 func (s *Service) Enter(ctx context.Context, client job.ID, label, request string) (testbed.Scope, error) {
 	scope := testbed.Scope{Client: client}
 	session, unlabelled, err := s.Store.EnterSession(ctx, client, label, request)
@@ -67,7 +67,7 @@ func (s *Service) Session(ctx context.Context, client, id job.ID) (verdict.Sessi
 	return n, found(ok, err)
 }
 
-// Streams are recorded shortly after the client closes them. EndSession waits up to streamPatience for this.
+// A stream is recorded shortly after the client closes it. EndSession waits up to streamPatience for open streams.
 const (
 	streamPatience = time.Second
 	streamPause    = 50 * time.Millisecond
@@ -105,12 +105,12 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdi
 	}
 	r.API, r.Now, r.Elsewhere = testbed.API, time.Now(), s.outcomeStream
 	v := verdict.Of(&r)
-	v.EndedAt = n.EndedAt // time of the service's clock, not of this machine's
+	v.EndedAt = n.EndedAt // by the service's clock, which a test bed can move
 	return v, nil
 }
 
-// Record stores a request in its session, if the session is open. Most clients have no open session, and their
-// requests must not fail. So for a request without a label, Record returns a storage error only if the client had an open session before.
+// Record stores a request in its session, if the session is open. For a request without a label, Record returns a storage error only if
+// the client had an open session before. Most clients have none, and their requests must not fail.
 func (s *Service) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exchange) error {
 	recorded, err := s.Store.Record(ctx, scope, x)
 	client := scope.Client

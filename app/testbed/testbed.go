@@ -24,11 +24,11 @@ const verdictsAtOnce = 2
 // Service has the use cases of a test bed. It reads rules and sessions for each request, so changes apply in all processes at once.
 type Service struct {
 	*repo.Store
-	open  sync.Map // clients with an open session, as of their latest request without a label to this process
+	open  sync.Map // clients with an open session without a label, as of their latest request to this process
 	turns *fair.Semaphore[job.ID]
 
 	most          int  // maximum open sessions of a client
-	outcomeStream bool // whether clients can read outcomes in Redis, which the test bed cannot observe
+	outcomeStream bool // whether clients can read outcomes in Redis; the test bed cannot observe such reads
 }
 
 // Bed has all use cases of the clients of a test bed.
@@ -57,7 +57,7 @@ func (s *Service) ReplaceFaults(ctx context.Context, scope testbed.Scope, seed i
 	return s.replaceFaults(ctx, scope, seed, rules, p)
 }
 
-// changeable returns an error while a session with a profile is open: its rules must not change.
+// changeable returns an error while a session with a profile is open, because the rules of such a session must not change.
 func (s *Service) changeable(ctx context.Context, scope testbed.Scope) error {
 	n, err := s.current(ctx, scope)
 	if err == nil && n.EndedAt == nil && n.Profile != "" {
@@ -67,8 +67,8 @@ func (s *Service) changeable(ctx context.Context, scope testbed.Scope) error {
 	return err
 }
 
-// current returns the session of a scope. For a scope without a session, it returns the client's latest session without a label, or a zero
-// Session.
+// current returns the session of a scope. For a scope without a session, it returns the client's latest session without a label. If there
+// is none, it returns a zero Session.
 func (s *Service) current(ctx context.Context, scope testbed.Scope) (verdict.Session, error) {
 	if !scope.Session.IsZero() {
 		n, _, err := s.Store.Session(ctx, scope.Client, scope.Session)

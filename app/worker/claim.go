@@ -11,11 +11,11 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Handle executes the job of a task if the job is waiting and due. It returns nil if the attempt succeeded, or the job was canceled or
-// lost. It returns job.TaskFailed if the attempt failed, and job.ErrTaskStale if there was nothing to do. It returns job.TaskEarly if the
-// job is not due, or this worker refuses the kind. After any other error, the queue offers the task again.
+// Handle executes the job of a task if the job is waiting and due. It returns nil if the attempt succeeded, the job was canceled, or the
+// lease was lost. It returns job.TaskFailed after a failed attempt, and job.ErrTaskStale if no attempt was made. It returns job.TaskEarly
+// if the job is not due, or this worker takes no jobs at the moment. After any other error, the queue offers the task again.
 //
-// ctx limits the wait for a slot and a lease. Its end does not stop the job.
+// The end of ctx ends the wait for a slot or a lease, but does not stop the job.
 func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 	if w.refuses(t.WorkKind) {
 		return &job.TaskEarly{Wait: refusalWait}
@@ -39,16 +39,16 @@ func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 	return w.execute(context.WithoutCancel(ctx), worker, claim)
 }
 
-// claimTries limits the claims for a task. A worker repeats a claim after a short wait, or after an error such as a lost lease. Claims that
-// fail because storage is down do not count.
+// claimTries is the maximum number of claims for a task. A worker repeats a claim after a lost lease, for example. Claims that fail
+// because storage is down do not count.
 const claimTries = 3
 
-// After a storage error, this worker may own the job without knowing it. So the worker repeats the claim under the same lease, and gets
-// the stored claim.
+// If the response to a claim is lost, this worker may own the job without knowing it. It repeats the claim under the same lease, and then
+// gets the stored claim.
 func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *job.Claim, err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanAssign)
 	defer func() { endAssign(span, t, worker, claim, err) }()
-	own := context.WithoutCancel(ctx) // not canceled: storage could keep a canceled claim, and the job would have no worker
+	own := context.WithoutCancel(ctx) // not canceled: a canceled claim could still be stored, and the job would have no worker
 	var failed error
 	for tries := 0; tries < claimTries; {
 		if worker, err = w.identity(ctx); err != nil {
@@ -60,7 +60,7 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 			w.Log.WarnContext(ctx, "cannot claim a job", "action", "assign", "job_id", t.JobID.String(), "attempt", t.Attempt,
 				app.ErrorFields(failed))
 			w.pauseClaims(ctx)
-			if job.CodeOf(failed) != job.CodeStorageUnavailable { // storage works, so this claim is at fault: count the try
+			if job.CodeOf(failed) != job.CodeStorageUnavailable { // storage works, so the error is about this claim: count the try
 				tries++
 			}
 			if ctx.Err() != nil {
@@ -94,7 +94,7 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 	return job.ID{}, nil, errors.Join(failed, errBusy)
 }
 
-// A worker waits up to `soon` for a job to become due, and then returns the task.
+// If a job becomes due within `soon`, the worker waits for it. Otherwise it returns the task to the queue.
 const soon = 50 * time.Millisecond
 
 func (w *Worker) dropTask(reason string) error {
@@ -105,14 +105,14 @@ func (w *Worker) dropTask(reason string) error {
 // stoppedWait is the delay of a task that reached a paused or drained worker.
 const stoppedWait = time.Second
 
-// Stopped reports whether operators have stopped this worker from fetching tasks. A drain also applies to the worker's later leases.
+// Stopped reports whether an operator has paused or drained this worker, under its current lease or an earlier one.
 func (w *Worker) Stopped(p job.Pauses) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.ContainsFunc(w.ids, p.StopsWorker) || p.StopsWorker(w.id)
 }
 
-// pauseClaims waits after a failed claim. Otherwise the worker would fetch and fail many tasks.
+// pauseClaims waits after a failed claim. Without the wait, the worker would fetch many tasks and fail to claim their jobs.
 func (w *Worker) pauseClaims(ctx context.Context) {
 	w.mu.Lock()
 	changed := w.changed

@@ -7,7 +7,7 @@ import (
 
 // Drain stops claiming and waits for the running jobs until ctx ends. Then it stops the remaining jobs, which fail with a retryable
 // failure. Claimed jobs that have not started return to the queue. If a stopped job takes longer than a lease to end, Drain gives up, and
-// the rescuer releases the job later. Do not end Run before Drain returns: Run's heartbeats keep the lease.
+// the rescuer releases the job later. Run must not end before Drain returns, because Run renews the lease.
 func (w *Worker) Drain(ctx context.Context) {
 	w.refuse(ctx)
 	grace := ctx.Done()

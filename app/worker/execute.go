@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// execute runs a claimed job to its end. If the claim is lost, it stops: the job belongs to another worker or to the rescuer.
+// execute runs a claimed job to its end. If the claim is lost, it stops, because another process is then responsible for the job.
 //
 // It returns nil, job.TaskFailed for a failed attempt, or job.ErrTaskStale if the attempt did not start.
 func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error {
@@ -30,7 +30,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error
 		return job.ErrTaskStale
 	}
 	defer w.drop(c.ClaimID)
-	if w.refuses(c.Job.WorkKind) { // check again, because a task may lack the kind, or the kind was refused after Handle's check
+	if w.refuses(c.Job.WorkKind) { // check again: the task may lack the kind, or the kind was refused after Handle's check
 		w.giveBack(ctx, worker, []job.ClaimID{c.ClaimID})
 		return job.ErrTaskStale
 	}
@@ -44,7 +44,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error
 	case ok && w.finish(claimed, c, &finish) == nil:
 		return taskEnd(finish)
 	}
-	// Another process stores the end of the attempt. This worker must still announce that the progress it published is outdated.
+	// Another process stores the end of the attempt. This worker still announces the end, because its published progress is now outdated.
 	w.Queue.Publish(job.Notification{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Ended: true})
 	return nil
 }

@@ -52,8 +52,8 @@ func (w *Worker) finish(ctx context.Context, c *job.Claim, f *job.Finish) (err e
 	}
 }
 
-// write calls `do` until it succeeds or the claim is lost. It stops when `giveUp` returns true for the error. If the response to a stored
-// outcome is lost, the retry returns job.ErrStale. This is harmless, because the worker has nothing left to do for the job.
+// write calls `do` until it succeeds or the claim is lost. It also stops if `giveUp` returns true for an error. If the response to a
+// stored outcome is lost, the retry returns job.ErrStale. This does no harm, because the outcome is already stored.
 func (w *Worker) write(ctx context.Context, c *job.Claim, operation string, giveUp func(error) bool, do func() error) (err error) {
 	for ctx.Err() == nil {
 		err = do()

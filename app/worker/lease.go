@@ -11,7 +11,7 @@ import (
 
 var errLapsed = errors.New("the lease could not be renewed in time")
 
-// Operators may name any of the worker's last maxIdentities lease ids to drain it.
+// Operators can drain a worker by any of its last maxIdentities ids.
 const maxIdentities = 100
 
 // Run registers the worker, and renews the lease with heartbeats until ctx ends. After the loss of a lease, it stops all jobs and
@@ -36,8 +36,8 @@ func (w *Worker) Run(ctx context.Context) {
 
 func (w *Worker) pause() time.Duration { return w.cfg.Heartbeat / 5 }
 
-// remaining returns how long a lease is safe to use. It counts from before the request was sent, and is a tenth shorter than the lease in
-// storage. So the work stops before the lease expires in storage.
+// remaining returns how long the worker may still use a lease that it requested at `asked`. Work ends after 9/10 of the lease, so it stops
+// before the lease expires in storage.
 func (w *Worker) remaining(asked time.Time) time.Duration {
 	return time.Until(asked.Add(w.cfg.Lease - w.cfg.Lease/10))
 }
@@ -73,8 +73,8 @@ func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 		w.lose(id, err)
 		return // storage has already ended the lease
 	}
-	// A renewal may be stored although its response was lost. So the lease is ended in storage too. Otherwise its jobs would wait until the
-	// lease expires.
+	// End the lease in storage, too. Otherwise the worker's jobs would wait for its expiry, because a renewal with a lost response may have
+	// been stored.
 	retiring, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Heartbeat)
 	defer cancel()
 	if err := w.Store.Retire(retiring, id); err != nil {
@@ -91,7 +91,7 @@ func (w *Worker) beat(ctx context.Context, id job.ID, lapse *time.Timer) error {
 		switch {
 		case errors.Is(err, job.ErrWorkerDead):
 			return err
-		case ctx.Err() != nil: // the loop ends, because the lease has ended
+		case ctx.Err() != nil: // the lease has ended, so the loop ends
 		case err != nil:
 			w.Log.WarnContext(ctx, "heartbeat failed", "action", "heartbeat", "worker_id", id.String(), app.ErrorFields(err))
 			wait = w.pause()
@@ -124,8 +124,8 @@ func (w *Worker) lose(id job.ID, err error) {
 }
 
 // reconcile compares the jobs that storage assigns to this worker with the jobs that it runs. It stops running jobs that storage does not
-// list. It does not interrupt the write of an outcome: a job with a stored outcome is not listed any more. If two heartbeats in a row list
-// a job that does not run here, the response to its claim was lost. reconcile then releases the job.
+// list. It does not interrupt the write of an outcome, because storage stops listing a job when its outcome is stored. If two heartbeats
+// in a row list a job that does not run here, the response to its claim was lost. reconcile then releases the job.
 func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.ClaimID, asked time.Time) {
 	unknown := make(map[job.ClaimID]bool, len(held))
 	for _, claim := range held {

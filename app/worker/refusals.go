@@ -16,7 +16,7 @@ const (
 )
 
 // refuses reports whether this machine currently cannot run jobs of a kind. Such jobs fail quickly. Without the refusal, this worker would
-// soon be free for the next ones, and get most of them.
+// soon be free again, and would take and fail most jobs of the kind.
 func (w *Worker) refuses(k job.Kind) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

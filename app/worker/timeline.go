@@ -9,8 +9,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// timeline runs an attempt by the clock of a test bed. If the clock jumps, the steps still happen in order, each with its planned time.
-// It is not safe for concurrent use.
+// timeline times the steps of an attempt by the clock of a test bed. If the clock jumps, the steps still happen in order, each with its
+// planned time. It is not safe for concurrent use.
 type timeline struct {
 	clock   *clock.Clock
 	start   time.Time
@@ -18,17 +18,17 @@ type timeline struct {
 	reached time.Time
 }
 
-// limitGrace is extra time after the execution limit, for work that does not wait for the clock.
+// limitGrace is real time after the execution limit, for steps that were planned before the limit.
 const limitGrace = 5 * time.Second
 
-// limited applies the execution limit to a started attempt. In a test bed it also returns a timeline. Even if the clock jumps past the
-// limit, steps planned before the limit still happen.
+// limited applies the execution limit to a started attempt. In a test bed, it also returns a timeline. If the clock jumps past the limit,
+// steps planned before the limit still happen.
 func (w *Worker) limited(ctx context.Context, c *job.Claim) (context.Context, *timeline, context.CancelFunc) {
 	if w.cfg.Clock == nil {
 		limited, cancel := context.WithTimeoutCause(ctx, w.cfg.Limit, errTimeLimit)
 		return limited, nil, cancel
 	}
-	start := *c.Job.StartedAt // stored by Postgres; the clock may have jumped since then
+	start := *c.Job.StartedAt // not the current time, because the clock may have jumped since the start
 	t := &timeline{clock: w.cfg.Clock, start: start, limit: start.Add(w.cfg.Limit), reached: start}
 	limited, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -48,7 +48,8 @@ func (t *timeline) Start() time.Time { return t.start }
 
 func (t *timeline) Now() time.Time { return t.clock.Now() }
 
-// WaitUntil waits until `at` or the execution limit. After the limit it returns an error. It does not wait for the zero time.
+// WaitUntil waits until `at`. If `at` is after the execution limit, it waits until the limit and returns an error. For the zero time, it
+// returns at once.
 func (t *timeline) WaitUntil(ctx context.Context, at time.Time) error {
 	over := at.After(t.limit)
 	if over {
@@ -74,7 +75,7 @@ func (t *timeline) latest() *time.Time {
 	return &at
 }
 
-// ended returns the planned end of the work. It returns nil if the end was not planned, for example after a cancel.
+// ended returns the planned end of the work. It returns nil for an unplanned end, such as a cancel.
 func (t *timeline) ended(err error) *time.Time {
 	var planned interface{ FailureReason() job.Reason }
 	if err == nil || errors.As(err, &planned) || errors.Is(err, errTimeLimit) {

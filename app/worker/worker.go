@@ -1,4 +1,4 @@
-// Package worker executes jobs under a lease. It claims and runs them. It stores an outcome only while it holds the job's lease.
+// Package worker claims and runs jobs under a lease. It stores a job's outcome only while the worker has the lease.
 package worker
 
 import (
@@ -23,7 +23,7 @@ type Store interface {
 	Finish(ctx context.Context, f job.Finish) (job.Finished, error)
 
 	Register(ctx context.Context, worker job.ID, name string, concurrency int, lease time.Duration) error
-	// Renew extends the lease and returns the worker's claims in storage. Held returns details of the given claims.
+	// Renew extends the lease and returns the worker's claims in storage. Held returns details of some of these claims.
 	Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.ClaimID, error)
 	Held(ctx context.Context, worker job.ID, claims []job.ClaimID) ([]job.Held, error)
 	Retire(ctx context.Context, worker job.ID) error
@@ -53,8 +53,7 @@ type Deps struct {
 	Store     Store
 	Queue     app.Queue
 	Completer *batches.Completer
-	// GiveBack requeues or fails jobs that storage assigns to this worker, but that do not run in it. For example, the response to a
-	// claim was lost.
+	// GiveBack requeues or fails jobs that storage assigns to this worker, but that it does not run.
 	GiveBack func(ctx context.Context, held []job.Held) error
 	Runner   Runner
 	Metrics  *app.Metrics
@@ -70,8 +69,8 @@ var (
 
 var errBusy = errors.New("the worker takes no jobs at the moment")
 
-// Worker executes jobs under a lease. Work stops only on a lost lease, the execution limit, a cancel or shutdown. The context of the
-// queue's task does not stop the work.
+// Worker executes jobs under a lease. A lost lease, the execution limit, a cancel or a shutdown stop the work; the end of the context
+// passed to Handle does not.
 type Worker struct {
 	cfg Config
 	Deps
@@ -98,7 +97,7 @@ type attempt struct {
 }
 
 type holding struct {
-	lose  context.CancelCauseFunc // cancels the work and stores nothing, because the lease has ended
+	lose  context.CancelCauseFunc // stops the work, without storing an outcome: the lease has ended
 	stop  context.CancelCauseFunc // stops the work; its outcome is stored unless the cause is errCanceled or errLeaseLost
 	since time.Time
 }
@@ -170,8 +169,8 @@ func (w *Worker) Canceled(id job.ID) {
 	}
 }
 
-// hold registers a claimed job. It returns false if the lease has ended: another process then takes the job back. After Drain's grace
-// period it stops the job immediately.
+// hold registers a claimed job. It returns false if the lease has ended; another process then requeues or fails the job. After Drain's
+// grace period, hold stops the job immediately.
 func (w *Worker) hold(worker job.ID, claim job.ClaimID, lose, stop context.CancelCauseFunc) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
