@@ -7,8 +7,8 @@
 // refused the request. A *NoAnswerError means that no complete response arrived. An *UnexpectedError means that the response is not from
 // ForgeRun. If a call fails because its context ended, the error wraps the context's error.
 //
-// The client retries requests that are safe to repeat: reads, deletes, cancels, and submissions. Submit creates a random idempotency key,
-// unless the caller gives one. Job and webhook ids are opaque.
+// The client retries requests that are safe to repeat, such as reads, deletes, cancels and submissions. Submit sends a random idempotency
+// key, unless the caller sets one. Job and webhook ids are opaque.
 //
 // The package imports only the standard library and a parser of structured fields.
 package client
@@ -26,18 +26,18 @@ import (
 	"time"
 )
 
-// Config describes how to reach a ForgeRun service. Only URL is required. Printing a Config hides Key. Do not store a Config in an
-// unexported struct field, because fmt would print the Key. Store the Client that New returns instead.
+// Config describes how to reach a ForgeRun service. Only URL is required. A printed Config does not show Key, except in an unexported
+// struct field. Store the Client that New returns instead of the Config.
 type Config struct {
 	URL string // base address, with or without /v1
 	Key string // API key; "" for public calls
-	// The client uses only the Transport and Timeout of this http.Client. If HTTP is nil, the client makes a transport. Redirects to
-	// another origin are not followed, and cookies are not kept.
+	// The client uses only the Transport and Timeout of HTTP. If HTTP is nil, the client makes a transport. It does not follow redirects to
+	// another origin, and keeps no cookies.
 	HTTP      *http.Client
 	UserAgent string        // "": forgerun-go
 	Session   string        // session label for requests to a test bed; "": no label. See WithSession.
 	MaxTries  int           // tries per request; 0 means 5, and 1 means no retries
-	Timeout   time.Duration // time limit of one try; PreferWait adds its wait. 0: 30 s; negative: none. Streams have no limit.
+	Timeout   time.Duration // time limit of one try, without the wait of PreferWait. 0: 30 s; negative: none. Streams have no limit.
 	Logger    *slog.Logger  // nil: no logging
 
 	// Now, Sleep and Rand replace the clock and randomness in tests.
@@ -55,7 +55,7 @@ const (
 type Client struct {
 	transport http.RoundTripper
 	base      string        // without /v1
-	auth      func() string // the Authorization header; a function, because fmt prints unexported string fields
+	auth      func() string // returns the Authorization header; not a string, because fmt would print it
 	userAgent string
 	session   string
 	maxTries  int
@@ -138,8 +138,8 @@ func (c *Client) setKey(key string) {
 	c.auth = func() string { return value }
 }
 
-// transportOf returns the given client's transport, or a new one. The package does not use http.Client, which would send the key to other
-// ports after a redirect.
+// transportOf returns the given client's transport, or a new one. An http.Client is not used, because it would send the key to another
+// port after a redirect.
 func transportOf(given *http.Client) http.RoundTripper {
 	if given != nil {
 		return cmp.Or(given.Transport, http.DefaultTransport)
@@ -149,7 +149,7 @@ func transportOf(given *http.Client) http.RoundTripper {
 		return http.DefaultTransport // the program has replaced the default transport
 	}
 	transport := standard.Clone()
-	transport.MaxIdleConnsPerHost = 100 // the default of 2 closes most connections of a busy client
+	transport.MaxIdleConnsPerHost = 100 // with the default of 2, a busy client would reopen connections all the time
 	return transport
 }
 
@@ -229,8 +229,8 @@ func (k Key) Format(f fmt.State, _ rune) { format(f, k) }
 // LogValue returns String.
 func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
 
-// CreateKey creates the first key of a client. If a key exists, `rotate` decides: true creates a new key, and false returns the existing
-// key without its secret. The request is not retried, because only one response has the secret.
+// CreateKey creates the first key of a client. If a key exists and `rotate` is false, it returns the existing key without its secret. If
+// `rotate` is true, it always creates a key. The request is not retried, because only one response has the secret.
 func (c *Client) CreateKey(ctx context.Context, clientID string, rotate bool, options ...Option) (*Key, error) {
 	return fetch[Key](ctx, c, post(options, "clients", clientID, "keys").with(KeyRequest{Rotate: rotate}).once())
 }

@@ -18,7 +18,7 @@ type Problem struct {
 	Method, URL string        // the URL has no query
 	RetryAfter  time.Duration // time to wait before another request; 0: not given
 	RequestID   string
-	// Tries is the number of requests sent for the call. If it is over 1, an earlier try may have succeeded although the last one was
+	// Tries is the number of requests sent for the call. If Tries is over 1, an earlier request may have succeeded although the last one was
 	// refused.
 	Tries      int
 	Extensions map[string]json.RawMessage // members without a field here
@@ -47,7 +47,7 @@ func (p *Problem) Error() string {
 	return text.String()
 }
 
-// Retryable reports whether the request may succeed later. The client may already have retried it; see Tries.
+// Retryable reports whether the request may succeed later. Tries says how often the client has already tried it.
 func (p *Problem) Retryable() bool {
 	_, _, passing := transient(p)
 	return passing

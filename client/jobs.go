@@ -64,8 +64,8 @@ func (c *Client) Submit(ctx context.Context, request JobRequest, options ...Opti
 // Final reports whether the job has ended. Unknown states are not final.
 func (j *Job) Final() bool { return j.State == Succeeded || j.State == Failed || j.State == Canceled }
 
-// Job returns a job. With IfNoneMatch it returns ErrNotModified if the job has not changed. With PreferWait the response is delayed until
-// the next change of state.
+// Job returns a job. With IfNoneMatch it returns ErrNotModified if the job has not changed. With PreferWait, the service delays the
+// response until the job's state changes.
 func (c *Client) Job(ctx context.Context, id string, options ...Option) (*Job, error) {
 	r := get(options, "jobs", id).of(id)
 	a, err := c.send(ctx, r)
@@ -76,7 +76,7 @@ func (c *Client) Job(ctx context.Context, id string, options ...Option) (*Job, e
 }
 
 // readJob decodes a job. If the caller's Accept header asked for an outcome document, readJob converts the document to a job. The content
-// type does not show which document it is: both can be application/json.
+// type does not distinguish the two: both can be application/json.
 func (c *Client) readJob(ctx context.Context, r *request, a *fullResponse) (*Job, error) {
 	job := &Job{}
 	if mediaType(a.header.Get("Content-Type")) != problemType {
@@ -226,8 +226,8 @@ func (c *Client) Result(ctx context.Context, id string, options ...Option) (*Res
 	return result, nil
 }
 
-// digestMatches compares the body with the digests in the given header fields. It ignores unknown algorithms. `known` reports whether there
-// is a digest with a known algorithm. `matches` reports whether the body matches all such digests.
+// digestMatches compares the body with the digests in the given header fields. It ignores digests with unknown algorithms. `known` is true
+// if another digest exists, and `matches` is true if the body matches all of these.
 func digestMatches(h http.Header, body []byte, fields ...string) (matches, known bool) {
 	sum, long := sha256.Sum256(body), sha512.Sum512(body)
 	for _, name := range fields {

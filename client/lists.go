@@ -47,8 +47,8 @@ func (c *Client) List(ctx context.Context, path string, query url.Values) iter.S
 
 const maxEmptyPages = 100
 
-// list iterates over a list and reads its pages on demand. Pages before the end may be short or empty. If `open` is set, every page has a
-// cursor, and the list ends at the first empty page.
+// list iterates over a list and reads its pages on demand. Any page may be short or empty. A list ends at a page without a cursor. If
+// `open` is set, every page has a cursor, and the list ends at the first empty page.
 func list[T any](ctx context.Context, c *Client, first *request, open bool) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -110,8 +110,8 @@ func apiTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 // StreamOptions select the events to watch.
 type StreamOptions struct {
 	JobID       string // "": all of the client's jobs, batches and webhooks
-	LastEventID string // id to resume after; "": start with the first event of JobID, or with new events if JobID is ""
-	// The goroutine that reads the stream calls OnConnect after each connect. lastEventID is the id after which the stream continues.
+	LastEventID string // start after the event with this id; "": start with the first event of JobID, or with new events if JobID is ""
+	// OnConnect is called after each connect, by the goroutine that reads the stream. The stream continues after the event lastEventID.
 	OnConnect func(lastEventID string)
 }
 
@@ -141,7 +141,7 @@ func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Message,
 
 // Message is an event of a stream.
 type Message struct {
-	ID   string // id to resume after; "" for job-progress events
+	ID   string // value for StreamOptions.LastEventID; "" for job-progress events
 	Name string // such as job-running
 	Data json.RawMessage
 	// ReceivedAt is when the message arrived, even if the program reads it later.

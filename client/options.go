@@ -32,7 +32,7 @@ func (c *Client) roundTrip(ctx context.Context, r *request) (*http.Response, err
 		if target = redirected(sent, response); target == "" {
 			return response, nil
 		}
-		_, _ = io.CopyN(io.Discard, response.Body, maxExcerpt) // read the rest, so that the connection can be reused
+		_, _ = io.CopyN(io.Discard, response.Body, maxExcerpt) // read the body, so that the connection can be reused
 		_ = response.Body.Close()
 	}
 }
@@ -72,7 +72,7 @@ func (c *Client) request(ctx context.Context, r *request, target string) (*http.
 		sent.Header.Set("Content-Type", "application/json")
 	}
 	maps.Copy(sent.Header, r.header)
-	sent.Header.Set("Accept-Encoding", "identity") // no compression, because the digests are of the uncompressed result
+	sent.Header.Set("Accept-Encoding", "identity") // no compression, because the service computes digests of the uncompressed result
 	sent.Header.Set("User-Agent", c.userAgent)
 	if c.session != "" {
 		sent.Header.Set("ForgeRun-Session", c.session)
@@ -117,7 +117,7 @@ func gather(options []Option) settings {
 
 // IdempotencyKey sets the request's idempotency key instead of a random one. A key has 1 to 255 visible ASCII characters. A request
 // without credentials needs a key of at least 32 characters. A program that stores the key can repeat the request after a crash. The
-// service then repeats the first response without its secrets, and Meta.Replayed is true.
+// service then returns the first response again, without secrets, and Meta.Replayed is true.
 func IdempotencyKey(key string) Option {
 	return func(s *settings) {
 		if key == "" {
@@ -174,7 +174,7 @@ func fieldName(text string) bool {
 	return text != "" && strings.Trim(text, tokenChars) == ""
 }
 
-// fieldValue reports whether text is a valid header value that is sent unchanged.
+// fieldValue reports whether text can be sent unchanged as the value of a header.
 func fieldValue(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f })
 }

@@ -29,13 +29,13 @@ func TerminalStatus(status string) bool {
 // Limits of resubmission (async-problem-details, sections 3.7 and 9.4).
 const (
 	MaxSubmissions = 5           // of the same work, including the first one
-	minRetryDelay  = time.Second // even if the server says less
+	minRetryDelay  = time.Second // minimum, even if retryAfter is less
 	maxRetryDelay  = time.Hour   // RetryDelay refuses longer waits
 )
 
-// Outcome is a document of draft-ratnawat-httpapi-async-problem-details: the state or result of an attempt or a batch. Any member may be
-// absent; members of the wrong type are ignored. Status is the HTTP status that a synchronous request would have returned. The HTTP
-// response with this document can have another status.
+// Outcome is the state or result of an attempt or a batch, as defined in draft-ratnawat-httpapi-async-problem-details. Any member may be
+// absent; members of the wrong type are ignored. Status is the HTTP status that a synchronous request would have returned. The response
+// that contains the document can have another status.
 type Outcome struct {
 	OutcomeDocument
 
@@ -47,7 +47,7 @@ type Outcome struct {
 	ReceivedAt time.Time                  `json:"-"`
 	Warnings   []string                   `json:"-"` // values that contradict the draft and were therefore ignored
 
-	retryable bool // the document's value; call Retryable instead
+	retryable bool // as in the document; Retryable also checks JobStatus
 }
 
 // ParseOutcome parses an outcome document from any source: HTTP, a webhook, an event stream, a broker. contentType may be "" if unknown.
@@ -79,7 +79,7 @@ func (o *Outcome) UnmarshalJSON(text []byte) error {
 	m.take("retryable", &o.retryable)
 	m.fill(o)
 	o.Extensions = m
-	// Without a jobStatus there is no contradiction to completedAt (async-problem-details, section 3.5).
+	// completedAt contradicts a jobStatus that is not terminal, but not a missing one (async-problem-details, section 3.5).
 	if !o.CompletedAt.IsZero() && o.JobStatus != "" && !o.Terminal() {
 		o.CompletedAt = time.Time{}
 		o.Warnings = append(o.Warnings, fmt.Sprintf("completedAt is ignored: the jobStatus %q is not terminal", line(o.JobStatus)))
@@ -87,7 +87,7 @@ func (o *Outcome) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// MarshalJSON encodes the known members and the Extensions. It omits zero values, because an absent member means the same as a zero value.
+// MarshalJSON encodes the known members and the Extensions. It omits members with a zero value, because an absent member means the same.
 // ReceivedAt and Warnings are not part of the document.
 func (o Outcome) MarshalJSON() ([]byte, error) {
 	document := map[string]any{}
@@ -115,7 +115,7 @@ func (o *Outcome) Retryable() bool {
 }
 
 // RetryDelay returns the time to wait before the next submission of the work. `try` is the number of submissions so far. `ok` is false if
-// the work must not be submitted again, or if the server asks for a wait of more than an hour.
+// the work must not be submitted again, or if retryAfter is more than an hour.
 //
 // retryAfter counts from completedAt, or from ReceivedAt if completedAt is absent. The wait is at least a second, grows with each
 // submission, and has jitter (async-problem-details, sections 3.7 and 9.4).
@@ -206,7 +206,7 @@ func (m members) seconds(name string) *int {
 	if !ok || !strings.ContainsAny(string(raw[:1]), "-0123456789") {
 		return nil
 	}
-	number, err := strconv.ParseFloat(string(raw), 64) // number is infinite if the text is out of float64's range
+	number, err := strconv.ParseFloat(string(raw), 64) // infinite if the text is out of float64's range
 	if err != nil && !errors.Is(err, strconv.ErrRange) || number < 0 || number != math.Trunc(number) {
 		return nil
 	}

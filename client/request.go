@@ -208,7 +208,7 @@ func (r *request) confirmed(a *fullResponse, member string) error {
 	return nil
 }
 
-// decode ignores unknown members. If the type has an id, the response must contain the expected id. Other members may be absent.
+// decode ignores unknown members. Members may be absent, except the id of a resource, which must be the requested id.
 func (r *request) decode(a *fullResponse, into any) error {
 	if err := json.Unmarshal(a.body, into); err != nil {
 		reason := "its JSON cannot be read"
@@ -256,7 +256,7 @@ type Meta struct {
 	RequestID  string
 	Location   string
 	ETag       string        // for IfNoneMatch
-	Replayed   bool          // the service repeated its first response for this idempotency key, without secrets
+	Replayed   bool          // the response is the first one for this idempotency key, sent again without secrets
 	RetryAfter time.Duration // 0: not given
 }
 

@@ -18,7 +18,7 @@ const (
 	defaultReconnect = 2 * time.Second  // until the service sends `retry`
 	minReconnect     = 100 * time.Millisecond
 	maxReconnect     = 30 * time.Second
-	lasting          = 10 * time.Second // a connection that lasted this long resets the count of failures
+	lasting          = 10 * time.Second // a connection that lasted this long resets `failures`
 )
 
 type stream struct {
@@ -31,8 +31,8 @@ type stream struct {
 	reconnect time.Duration
 	connected bool
 	failures  int  // consecutive connections that lasted less than `lasting`
-	ending    bool // the latest message may be the final one of the job
-	immediate bool // a reconnect was immediate; the next ones wait until a connection has lasted `lasting`
+	ending    bool // the latest message may be the last message of the job
+	immediate bool // the last reconnect was immediate, so the next one must wait; reset after a connection of `lasting`
 }
 
 var (
@@ -62,7 +62,7 @@ func (s *stream) wait(err error, asked time.Duration) time.Duration {
 		s.immediate = true
 		return 0 // reconnect at once, to learn whether the job has ended (204)
 	}
-	// Add up to half of the wait at random: a restart disconnects many readers at once.
+	// A restart disconnects many readers at once. The random part of up to half of the wait spreads their reconnects.
 	whole := exponential(s.reconnect, max(s.reconnect, maxReconnect), s.failures)
 	return max(whole, min(asked, maxRetryDelay)) + time.Duration(s.c.rand()*float64(whole)/2)
 }
@@ -90,7 +90,7 @@ func (s *stream) connection(ctx context.Context) error {
 	case a.status == http.StatusNoContent:
 		return errStop
 	case a.status != http.StatusOK:
-		a.body, _ = io.ReadAll(io.LimitReader(body, maxResponse)) // a refusal counts even if its body is cut off
+		a.body, _ = io.ReadAll(io.LimitReader(body, maxResponse)) // a refusal is valid even if its body is cut off
 		return s.request.refusal(a)
 	case mediaType(a.header.Get("Content-Type")) != "text/event-stream":
 		return s.request.unexpected(a, "it is not an event stream")

@@ -18,18 +18,19 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// ErrSignature is returned for a message that is forged, changed or too old. Answer 401 to it. Other errors mean that Verify could not
-// decide, for example because it could not read the keys. For other errors, answer 503, and the service sends the message again.
+// ErrSignature is returned for a message that is forged, changed or too old. Answer 401 to it. For all other errors, answer 503, so that
+// the service sends the message again: Verify could not decide, for example because the keys could not be read.
 var ErrSignature = errors.New("client: the message signature is invalid or too old")
 
-// A Verifier checks webhook deliveries and callbacks as described in docs/reference/webhooks.md. Set Secret, Keys, or both: Verify checks
-// each one that is set. A Verifier is safe for concurrent use.
+// A Verifier checks webhook deliveries and callbacks as described in docs/reference/webhooks.md. Set Secret, Keys, or both. With both,
+// Verify checks the message twice. A Verifier is safe for concurrent use.
 type Verifier struct {
-	// Secret of the webhook: whsec_... Callbacks have no secret. Do not store a Verifier in an unexported field: fmt would print the secret.
+	// Secret is the secret of the webhook, such as whsec_... Callbacks have none. Do not store a Verifier in an unexported struct field,
+	// because fmt would print the secret.
 	Secret string
 	// Keys returns the public key with this id. Set it to Client.Directory().Key.
 	Keys func(keyID string) (ed25519.PublicKey, error)
-	// URL is the registered URL, even if a proxy rewrites it. It is required if Keys is set.
+	// URL is the registered URL of the webhook or callback, even if a proxy rewrites the URL of requests. URL is required if Keys is set.
 	URL string
 	Now func() time.Time // nil: time.Now
 }
@@ -45,7 +46,7 @@ func (v Verifier) LogValue() slog.Value { return slog.StringValue(v.String()) }
 
 const (
 	maxAge     = 5 * time.Minute // maximum age of a message, by its webhook-timestamp
-	clockSkew  = time.Minute     // allowed clock difference for a signature's created and expires times
+	clockSkew  = time.Minute     // allowed difference of the clocks, for a signature's created and expires times
 	maxEntries = 16              // maximum number of signatures to try
 )
 
@@ -57,17 +58,17 @@ func (v *Verifier) now() time.Time {
 }
 
 // Verify checks a request and returns its message. If the check fails, the error is ErrSignature. Other errors mean that the check was
-// impossible. Do not read r.Body before Verify: it needs the original bytes.
+// impossible. Do not read r.Body before Verify, because Verify needs the original bytes.
 //
 // With Secret it checks the HMAC of Standard Webhooks. The message must be at most five minutes old. Only the service and the webhook's
 // owner know the secret, so the message belongs to that webhook. The HMAC protects the body, webhook-id and webhook-timestamp, but no ce-
 // header. In binary mode EventID, Name, Source, Subject, Time, Sequence, WorkKind and JobID come from ce- headers. A proxy can change
 // these headers. Without Keys, trust only WebhookID and Data in binary mode.
 //
-// With Keys it checks a signature of RFC 9421. It must be valid now and cover the method, URL, Content-Digest, Content-Type, webhook-id
-// and every ce- header. It proves that the service sent the message to this URL. It does not prove for which client the message is. Any
-// client can use your URL as a callback and choose the data. For a webhook, set Secret, alone or with Keys. For a callback, set Keys.
-// Before you act, check that you submitted the job with this JobID.
+// With Keys it checks a signature of RFC 9421. The signature must be valid now, and cover the method, URL, Content-Digest, Content-Type,
+// webhook-id and every ce- header. It proves that the service sent the message to this URL. It does not prove that the message is about
+// one of your jobs: any client can use your URL as a callback and choose the data. For a webhook, set Secret, alone or with Keys. For a
+// callback, set Keys. Before you act on a callback, check that you submitted the job with this JobID.
 func (v *Verifier) Verify(r *http.Request) (*WebhookMessage, error) {
 	switch {
 	case v.Secret == "" && v.Keys == nil:

@@ -18,9 +18,9 @@ const (
 	earlyPolls  = 3 // polls that retry a 404, because the job may be new
 )
 
-// Wait polls a job until it is final. A failed job is not an error. Wait polls at the intervals that the service asks for in Retry-After.
-// It also continues while the service is unavailable. Set a deadline in the context. A new job may not be found yet, so Wait ignores a 404
-// in the first three polls.
+// Wait polls a job until it is final. A failed job is not an error. Wait polls at the intervals that the service sets with Retry-After. It
+// also continues while the service is unavailable, so set a deadline in the context. The service may not find a new job at once, so Wait
+// ignores a 404 in the first three polls.
 //
 // The option IfNoneMatch is ignored, because Wait sends entity tags itself.
 //
@@ -45,7 +45,7 @@ func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read
 	if s.err != nil {
 		return nil, s.err
 	}
-	var etag string // "" with PreferWait: with a tag, the service would respond at each change of the progress
+	var etag string // "" with PreferWait, because with a tag the service would respond at each change of the progress
 	var advised time.Duration
 	for polls, failures := 1, 0; ; polls++ {
 		sent := c.now()
@@ -63,7 +63,7 @@ func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read
 		case errors.Is(err, ErrNotModified):
 			failures = 0
 		default:
-			// The Retry-After of an error says when to poll again, not when the job ends.
+			// The Retry-After of an error is about this request. It does not replace `advised`.
 			status, asked, passing := mayPass(err)
 			early := status == http.StatusNotFound && polls <= earlyPolls
 			if !passing && !early || ctx.Err() != nil {
@@ -83,7 +83,7 @@ func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read
 	}
 }
 
-// onlyIfNoneMatch replaces an IfNoneMatch of the caller.
+// onlyIfNoneMatch replaces the caller's IfNoneMatch.
 func onlyIfNoneMatch(etag string) Option {
 	return func(s *settings) {
 		s.header.Del("If-None-Match")
@@ -97,8 +97,8 @@ func (c *Client) jitter(wait time.Duration) time.Duration {
 }
 
 // Run submits a job, waits for its end, and submits the same work again while its failure is retryable. It makes at most MaxSubmissions
-// submissions. Before each further submission it waits for Outcome.RetryDelay. Each submission is a new job with a new idempotency key. Run
-// returns the last job, even if it failed.
+// submissions. Before each further submission, it waits as long as Outcome.RetryDelay says. Each submission is a new job with a new
+// idempotency key. Run returns the last job, even if it failed.
 //
 // If it returns an error, it also returns the last job, unless no job was submitted. If the wait for the job failed, only the job's JobID,
 // State and CreatedAt are set. IdempotencyKey applies to the first submission only. A DEFERRED job is submitted again as EXECUTE, so it
@@ -192,7 +192,7 @@ func (c *Client) again(ctx context.Context, r *request, err error, try int) (tim
 	}
 	status, asked, passing := transient(err)
 	if passing = passing || try == 1 && status == http.StatusUnauthorized; !passing || asked > maxRetryAfter {
-		return 0, false // retry one 401: a new key may not be known everywhere yet
+		return 0, false // a first 401 is retried, because some processes may not know a new key yet
 	}
 	wait := c.backoff(firstWait, longestWait, try)
 	if asked > 0 {
@@ -200,12 +200,12 @@ func (c *Client) again(ctx context.Context, r *request, err error, try int) (tim
 		wait = asked + time.Duration(c.rand()*float64(firstWait))
 	}
 	if deadline, ok := ctx.Deadline(); ok && c.now().Add(wait).After(deadline) {
-		return 0, false // the context would end during the wait, and its error would say less than this one
+		return 0, false // return this error now: the context would end during the wait, and the context's error says less
 	}
 	return wait, true
 }
 
-// mayPass is like transient, but `passing` is also true for status 500: Wait and Stream continue after a 500.
+// mayPass is like transient, but `passing` is also true for a Problem with status 500. Wait and Stream continue after such an error.
 func mayPass(err error) (status int, asked time.Duration, passing bool) {
 	status, asked, passing = transient(err)
 	_, isProblem := errors.AsType[*Problem](err)
@@ -251,7 +251,7 @@ func exponential(first, longest time.Duration, try int) time.Duration {
 	return min(whole, longest)
 }
 
-// Longer Retry-After values count as longestAsked, so that adding durations does not overflow.
+// longestAsked replaces longer values of Retry-After, so that sums of durations do not overflow.
 const longestAsked = 100 * 365 * 24 * time.Hour
 
 // retryAfter parses a Retry-After header, in seconds or as a date. It returns 0 if there is none.

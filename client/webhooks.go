@@ -39,9 +39,8 @@ func (c *Client) replay(ctx context.Context, webhookID, what string, from time.T
 	return fetch[Replay](ctx, c, post(options, "webhooks", webhookID, what).with(SinceRequest{from.UTC(), cursor}))
 }
 
-// WebhookMessage is a delivery, in the binary or structured mode of CloudEvents. Verifier.Verify returns it. In binary mode, WebhookID,
-// ContentType, Data and ReceivedAt do not come from ce- headers. All other fields do. Only a Verifier with Keys detects changed ce-
-// headers.
+// WebhookMessage is a delivery, in the binary or structured mode of CloudEvents. Verifier.Verify returns it. In binary mode, all fields
+// except WebhookID, ContentType, Data and ReceivedAt come from ce- headers. Only a Verifier with Keys detects changed ce- headers.
 type WebhookMessage struct {
 	WebhookID   string // webhook-id of the delivery, the same on each try
 	EventID     string // ce-id
@@ -125,12 +124,12 @@ const (
 	keepKeys    = 5 * time.Minute
 	askAgain    = time.Minute      // wait before another read for an unknown key
 	afterError  = 5 * time.Second  // wait after a failed read
-	useOldKeys  = time.Hour        // how long old keys are used if new ones cannot be read
+	useOldKeys  = time.Hour        // how long known keys are used while the keys cannot be read
 	waitForKeys = 10 * time.Second // how long a verification waits for a read
 )
 
-// Directory caches the service's published keys for five minutes. If a key is unknown, it reads the keys again, at most once a minute. It
-// is safe for concurrent use. Set Verifier.Keys to the Key method of a Directory.
+// Directory caches the service's published keys for five minutes. If it does not know a key, it reads the keys again, at most once a
+// minute. A Directory is safe for concurrent use. Set Verifier.Keys to the Key method of a Directory.
 type Directory struct {
 	c      *Client
 	mu     sync.Mutex // not held during a request
@@ -138,14 +137,14 @@ type Directory struct {
 	read   time.Time
 	next   time.Time
 	err    error         // of the latest read
-	asking chan struct{} // closed when the current request for the keys ends; nil without one
+	asking chan struct{} // closed when the running request for the keys ends; nil if none runs
 }
 
 // Directory returns a directory of the service's keys. The keys are only as safe as the connection, so the client's URL should be https.
 func (c *Client) Directory() *Directory { return &Directory{c: c} }
 
-// Key returns a cached key. If the key is not cached, or the cache is five minutes old, Key requests the keys. Concurrent calls share a
-// request. If the service is unavailable, known keys stay valid for an hour.
+// Key returns a cached key. If the key is not cached, or the cache is five minutes old, Key reads the keys from the service. Concurrent
+// calls share a request. While the service is unavailable, Key returns cached keys for up to an hour.
 func (d *Directory) Key(keyID string) (ed25519.PublicKey, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
