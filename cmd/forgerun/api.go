@@ -30,7 +30,7 @@ type api struct {
 	failed  chan error
 }
 
-// All api processes share the rate limit. When an api process starts, it waits at most countingWait to learn their number.
+// Without Redis, each of n api processes allows 1/n of the rate limit. At its start, a process waits at most countingWait to learn n.
 const countingWait = time.Second
 
 func (p *process) startAPI(ctx context.Context) (*api, error) {
@@ -81,7 +81,8 @@ func (c Config) jobs(clock app.Clock) jobs.Config {
 	}
 }
 
-// clientMaxQueued limits the queued jobs of a client: to the same fraction of MaxQueueSize as ClientMaxActive is of MaxActiveJobs.
+// clientMaxQueued returns the limit of a client's queued jobs. It is the same fraction of MaxQueueSize as ClientMaxActive is of
+// MaxActiveJobs.
 func (c Config) clientMaxQueued() int {
 	return max(1, int(float64(c.MaxQueueSize)*float64(c.ClientMaxActive)/float64(c.MaxActiveJobs)))
 }

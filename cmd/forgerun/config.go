@@ -20,13 +20,13 @@ import (
 type Config struct {
 	DatabaseURL, RedisURL       string
 	HTTPAddr, AdminAddr         string
-	AdminAddrUnset              bool // no variable sets AdminAddr, so it has its default
+	AdminAddrUnset              bool // true if AdminAddr is the default of the role
 	PublicURL                   string
-	AdminToken                  string // operators' tokens in the format of operators.Parse; AdminReadToken has the same format
+	AdminToken                  string // operators' tokens; AdminReadToken has the same format, see operators.Parse
 	AdminReadToken              string
-	OwnAdminToken               bool // dev created AdminToken
+	OwnAdminToken               bool // true if dev created AdminToken
 	MaskParams                  operator.Mask
-	TraceURL                    string // contains {trace_id}; "" if unset
+	TraceURL                    string // URL of a trace, with {trace_id} as placeholder; "" if unset
 	OpenRegistration            bool
 	DataDir                     string
 	StoreDirs                   []string // folders of dev's own Postgres and Redis
@@ -74,7 +74,7 @@ type Config struct {
 	OutcomeStream       string
 }
 
-// Network configures which proxies and web pages are trusted.
+// Network says which proxies and web pages are trusted.
 type Network struct {
 	TrustedProxies conn.Proxies
 	Origins        cors.Origins
@@ -119,7 +119,7 @@ func LoadConfig(role string, getenv func(string) string) (Config, error) {
 
 var adminAddrs = map[string]string{"api": "127.0.0.1:8081", "worker": "127.0.0.1:8082", "deliverer": "127.0.0.1:8083"}
 
-// contradictions sets defaults that depend on other values. It returns a text for each missing or contradicting value.
+// contradictions returns a text for each missing or contradicting value. It also sets the defaults that depend on other values.
 func (c *Config) contradictions(role string) []string {
 	var wrong []string
 	add := func(condition bool, sentence string) {
@@ -155,7 +155,7 @@ func (c *Config) contradictions(role string) []string {
 
 // Operators returns the operators who may use the admin listener.
 func (c Config) Operators() operators.Tokens {
-	tokens, _ := operators.Parse(c.AdminToken, c.AdminReadToken) // LoadConfig has refused invalid ones
+	tokens, _ := operators.Parse(c.AdminToken, c.AdminReadToken) // cannot fail: LoadConfig has refused invalid tokens
 	return tokens
 }
 

@@ -62,7 +62,8 @@ func (c *Config) Print(w io.Writer, style term.Style, role string, all bool, get
 
 const mask = "********"
 
-// shown returns a value that is safe to show. It masks secrets, and any value with an @, which may contain a password.
+// shown returns a value that is safe to show. It masks secrets. It also masks any value with an @, because such a value may contain a
+// password.
 func (v variable) shown(value string) string {
 	if value != "" && (v.secret || strings.Contains(value, "@")) {
 		return mask

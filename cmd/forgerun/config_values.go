@@ -20,7 +20,8 @@ import (
 	"github.com/forgerun/forgerun/internal/operators"
 )
 
-// value returns a function that parses a text and stores the result in *field. The error of that function has the text `allowed`.
+// value returns a function that parses a text and stores the result in *field. `allowed` describes the valid texts in the function's
+// error.
 func value[T any](field *T, allowed string, read func(string) (T, error)) func(string) error {
 	return func(s string) error {
 		v, err := read(s)
@@ -34,7 +35,8 @@ func value[T any](field *T, allowed string, read func(string) (T, error)) func(s
 
 var errNotAllowed = errors.New("it is not allowed")
 
-// within refuses values outside low and high. The error's text is `format`, with a Printf verb for each of them.
+// within is like value, but refuses values below `low` or above `high`. `format` describes the valid texts, with a Printf verb for `low`
+// and one for `high`.
 func within[T cmp.Ordered](field *T, low, high T, format string, read func(string) (T, error)) func(string) error {
 	return value(field, fmt.Sprintf(format, low, high), func(s string) (T, error) {
 		v, err := read(s)

@@ -165,7 +165,7 @@ func TestConsoleSubmitsAndLists(t *testing.T) {
 	})
 }
 
-// The console reports missing pages. A missing job is not a lost connection. A dialog closes when the user leaves its page.
+// The console reports missing pages and missing jobs as such, not as a lost connection. A dialog closes when the user leaves its page.
 func TestConsoleNavigation(t *testing.T) {
 	s, api, u := newService(t)
 	id := u.submit(api, farAway)

@@ -185,7 +185,7 @@ func selectorsOf(expr string) (found []string) {
 	expr = ranges.ReplaceAllString(grouping.ReplaceAllString(expr, ""), "")
 	for _, at := range selector.FindAllStringIndex(expr, -1) {
 		name := expr[at[0]:at[1]]
-		partOfANumber := at[0] > 0 && strings.ContainsAny(expr[at[0]-1:at[0]], "0123456789.") // the match is a unit, as in 10m
+		partOfANumber := at[0] > 0 && strings.ContainsAny(expr[at[0]-1:at[0]], "0123456789.") // the match is the unit of a number, as in 10m
 		if !strings.HasSuffix(name, "(") && !slices.Contains(keywords, name) && !partOfANumber {
 			found = append(found, name)
 		}

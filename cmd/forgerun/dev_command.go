@@ -57,7 +57,7 @@ func (p *program) dev(ctx context.Context, asked chaos, verbose bool, fetch stri
 	})
 }
 
-// screen is what dev prints for people, as opposed to its log. On a terminal, one line shows the current step of the start.
+// screen prints dev's output for people, separate from the log. On a terminal, one line shows the current step of the start.
 type screen struct {
 	*term.Status
 	out   io.Writer
@@ -103,7 +103,7 @@ Stop with Ctrl-C. Type ? and Enter to see this again.
 		"http://"+a.addr+"/docs", "http://"+a.p.adminAddr+"/", "http://"+a.p.adminAddr+monitoring.DashboardPath+"/",
 		strings.Join(a.p.cfg.dataFolders(), "\n              "), logFile(&a.p.cfg),
 		l.APIKey, base, base, base, base)
-	_, _ = io.WriteString(s.out, strings.ReplaceAll(text, "\n  forgerun ", "\n  "+os.Args[0]+" ")) // the program as the user typed it
+	_, _ = io.WriteString(s.out, strings.ReplaceAll(text, "\n  forgerun ", "\n  "+os.Args[0]+" ")) // with the program's path as the user typed it
 }
 
 // dataFolders returns the data folder, and the folders of dev's own stores outside it.

@@ -73,7 +73,7 @@ func examine(ctx context.Context, role string, cfg Config, bad error, unknown []
 	return found
 }
 
-// doctor warns if the limit of open files allows fewer client connections.
+// doctor warns if the limit of open files allows fewer client connections than fewConnections.
 const fewConnections = 2_000
 
 // judgeFiles checks this process's limit of open files. A service started by the same shell or systemd unit has the same limit.
@@ -113,7 +113,7 @@ func judgeConfig(fs *doctor.Findings, role string, cfg Config, bad error, unknow
 				"raise FORGERUN_LEASE_TIMEOUT above twice FORGERUN_DB_TIMEOUT"),
 			doctor.OK(found))
 	}
-	if role != "dev" { // dev's defaults suit only a local machine
+	if role != "dev" { // dev is meant for a local machine, so judge only other roles
 		judgeExposure(fs, role, cfg)
 	}
 }
@@ -154,8 +154,8 @@ func judgeConsent(fs *doctor.Findings, cfg Config) {
 		doctor.OK("receivers are asked for consent, in the name of "+webhook.Origin(cfg.PublicURL)))
 }
 
-// judgeMasterKey reports a missing master key, and one that cannot decrypt the signing keys in the database. `state` is nil if the database
-// could not be read.
+// judgeMasterKey reports a missing master key, or a master key that cannot decrypt the signing keys in the database. `state` is nil if the
+// database could not be read.
 func judgeMasterKey(fs *doctor.Findings, role string, cfg Config, state *repo.State) {
 	if vault, err := webhook.NewVault(cfg.MasterKey); err == nil && role != "worker" && state != nil {
 		wrong := ""

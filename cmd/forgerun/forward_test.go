@@ -123,7 +123,7 @@ func trust(t *testing.T, s *httptest.Server) string {
 	return file
 }
 
-// Node older than 22.21 ignores the proxy variables. A Go client would ignore the proxy for loopback addresses, so there is none.
+// Node older than 22.21 ignores the proxy variables. There is no Go client, because Go ignores the proxy for loopback addresses.
 func forwardClients(t *testing.T, scheme string) map[string][]string {
 	t.Helper()
 	clients := map[string][]string{"curl": {"sh", "-c", `curl -sf -d '{}' "$0/orders" >&2 && curl -sf "$1" | sha256sum`}}

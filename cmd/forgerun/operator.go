@@ -17,9 +17,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// newOperatorAPI returns the operator API of every role. It reads everything from Postgres, so the responses of all processes are the same.
-// Operators and clients change jobs through the same use cases. Submissions and retries of operators have no rate limit and no job limits.
-// The handler `pages` serves all other paths of the admin listener.
+// newOperatorAPI returns the operator API, which every role serves. The API reads everything from Postgres, so all processes send the same
+// responses. Operators and clients change jobs through the same use cases, but operators have no rate limit and no job limits. The handler
+// `pages` serves all other paths of the admin listener.
 func (p *process) newOperatorAPI(guard operators.Guard, pages http.Handler) *operator.API {
 	var bed *testbed.Operators
 	if p.cfg.TestBed {

@@ -85,7 +85,8 @@ func TestPoolerInSessionMode(t *testing.T) {
 	s.checkInvariants()
 }
 
-// In transaction mode, sessions would lose their settings, prepared statements and notifications. The process refuses to start instead.
+// A process refuses to start with a pooler in transaction mode, because sessions would lose settings, prepared statements and
+// notifications.
 func TestPoolerInTransactionModeIsRefused(t *testing.T) {
 	s := newStack(t)
 	for mode, role := range map[string]string{"transaction": "api", "statement": "worker"} {

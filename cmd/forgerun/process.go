@@ -65,7 +65,7 @@ type process struct {
 	worker      atomic.Pointer[worker.Worker] // nil until a worker starts
 
 	maintenance *maintenance.Maintenance
-	due         *clock.Clock     // decides which tasks are due: Postgres' clock, which a test bed can move
+	due         *clock.Clock     // Postgres' clock, by which tasks become due; a test bed can move it
 	clock       *clock.Clock     // the same clock as `due` in a test bed; nil elsewhere
 	testbed     *testbed.Service // nil without a test bed
 
@@ -76,8 +76,8 @@ type process struct {
 
 const closeGrace = 5 * time.Second
 
-// open creates a process and starts the parts that all roles share: connections, the admin listener and the maintenance. The stores
-// (Postgres, Redis) may start later.
+// open creates a process and starts the parts that all roles share: connections, the admin listener and the maintenance. Postgres and
+// Redis need not be available yet.
 func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *process, err error) {
 	p := &process{role: role, registry: monitoring.NewRegistry(version, role)}
 	p.lines = monitoring.NewLines(stderr, p.registry)
@@ -223,7 +223,7 @@ func (p *process) limited(l net.Listener, name string, total int) *conn.Listener
 }
 
 func (p *process) newMaintenance() *maintenance.Maintenance {
-	leaders := p.newJobs(p.admission(p.pauses.Now), nil) // the leader submits and changes jobs with it
+	leaders := p.newJobs(p.admission(p.pauses.Now), nil) // the leader uses this service to submit and change jobs
 	due := schedules.NewRunner(p.store, leaders, p.metrics, p.log)
 	return maintenance.New(maintenance.Deps{
 		Store: p.store, Queue: p.notifier, Tasks: p.queue, Completer: p.completer, Backoff: p.cfg.Backoff, Clock: p.due,
@@ -235,8 +235,8 @@ func (p *process) newMaintenance() *maintenance.Maintenance {
 	})
 }
 
-// newJobs returns the service that creates and changes jobs. A nil admission means no limits, as for operators. If hub is nil, requests
-// cannot wait for a job's next state.
+// newJobs returns the service that creates and changes jobs. A nil admission means no limits; operators' requests have none. If hub is
+// nil, requests cannot wait for a job's next state.
 func (p *process) newJobs(admission *jobs.Admission, hub *events.Hub) *jobs.Service {
 	return jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
 		Store: p.store, Queue: p.notifier, Targets: p.guard().Check, Receivers: p.subscribers.Webhooks, Progress: p.queue.Progress,

@@ -147,7 +147,7 @@ func (p *process) adminPart() lifecycle.Part {
 	return lifecycle.Part{Name: "admin listener", Start: start, Stop: stop, Grace: closeGrace}
 }
 
-// source returns the client's address, for rate limits per address.
+// source returns the key of a client for rate limits per address; see conn.Source.
 func (p *process) source(r *http.Request) netip.Addr {
 	addr, _ := netip.ParseAddrPort(r.RemoteAddr)
 	return conn.Source(p.cfg.Network.TrustedProxies.Client(addr.Addr(), r.Header.Values("X-Forwarded-For")...))

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// startRole starts the parts of a role. A fatal error of the running role is sent on `failed`, which may be nil.
+// startRole starts the parts of a role. `failed` receives a fatal error of the running role; the channel may be nil.
 type startRole func(*process, context.Context) (failed <-chan error, err error)
 
 func (p *program) roleCommand(role, short string, start startRole) *cobra.Command {

@@ -86,7 +86,7 @@ func TestLeaderIsKilledAtDueTimes(t *testing.T) {
 	s.checkInvariants()
 }
 
-// If a job limit refuses a scheduled job, the service retries until the next due time. The job then counts as missed.
+// If a job limit refuses a scheduled job, the service retries until the next due time. Then the earlier due time counts as missed.
 func TestRefusedRunsAreMissed(t *testing.T) {
 	s, api, u := newService(t, env{"FORGERUN_MAX_ACTIVE_JOBS": "1"})
 	blocking := u.submit(api, execute("SUCCESS_FAST"))

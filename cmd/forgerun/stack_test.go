@@ -106,7 +106,6 @@ func newStackOn(t *testing.T, databaseURL string, environment ...env) *stack {
 	return s
 }
 
-// logUnfinished logs the unfinished jobs of a failed test.
 func (s *stack) logUnfinished() {
 	if !s.t.Failed() {
 		return

@@ -138,7 +138,7 @@ func TestFaultsOfOneRequest(t *testing.T) {
 		require.Equal(t, want.status, r.StatusCode)
 	}
 	kept := u.call(second, "GET", "/v1/testbed/faults", "").value("data").([]any)
-	for i, seen := range []int{3, 4, 3} { // `seen` counts all requests until the rule has chosen one, and then only its repetitions
+	for i, seen := range []int{3, 4, 3} { // `seen` counts all requests until the rule has chosen one, then only repetitions of that request
 		rule := kept[i].(map[string]any)
 		require.InDelta(t, 2, rule["applied"], 0, "%v", rule)
 		require.InDelta(t, seen, rule["seen"], 0, "%v", rule)
