@@ -103,7 +103,7 @@ Stop with Ctrl-C. Type ? and Enter to see this again.
 		"http://"+a.addr+"/docs", "http://"+a.p.adminAddr+"/", "http://"+a.p.adminAddr+monitoring.DashboardPath+"/",
 		strings.Join(a.p.cfg.dataFolders(), "\n              "), logFile(&a.p.cfg),
 		l.APIKey, base, base, base, base)
-	_, _ = io.WriteString(s.out, strings.ReplaceAll(text, "\n  forgerun ", "\n  "+os.Args[0]+" ")) // with the program's path as the user typed it
+	_, _ = io.WriteString(s.out, strings.ReplaceAll(text, "\n  forgerun ", "\n  "+os.Args[0]+" ")) // the name that the user typed
 }
 
 // dataFolders returns the data folder, and the folders of dev's own stores outside it.

@@ -26,7 +26,7 @@ type receiver struct {
 	mu     sync.Mutex
 	got    []received
 	answer func(received, http.ResponseWriter, *http.Request)
-	asked  []string // origins that asked for consent (OPTIONS request)
+	asked  []string // WebHook-Request-Origin headers of requests for consent
 	opened int
 }
 
@@ -34,7 +34,7 @@ type received struct {
 	method, url string
 	header      http.Header
 	body        string
-	nth         int // 1 for the first delivery with its webhook-id, 2 for the first repetition
+	nth         int // 1 for a new webhook-id, 2 for its first repetition
 }
 
 func (r received) request() *http.Request {

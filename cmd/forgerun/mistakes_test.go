@@ -20,7 +20,7 @@ type mistake struct {
 	style   string
 	profile fault.Profile // profile that exposes the mistake; "": no faults needed
 	also    []string      // other rules that the mistake may break
-	own     bool          // the service's test bed finds it; a proxy without an API description does not
+	own     bool          // a test bed finds the mistake, but a proxy without an API description does not
 }
 
 // mistakes lists the mistakes that the test bed must find.
@@ -28,11 +28,11 @@ var mistakes = map[string]mistake{
 	"retry-after":          {style: "poll", profile: fault.FlakyNetwork},
 	"list-polling":         {style: "list", profile: fault.FlakyNetwork, own: true},
 	"stop-at-end":          {style: "poll", profile: fault.FlakyNetwork},
-	"conditional-requests": {style: "poll", profile: fault.FlakyNetwork, own: true}, // a proxy judges only clients that sent If-None-Match
+	"conditional-requests": {style: "poll", profile: fault.FlakyNetwork, own: true}, // a proxy judges only clients that send If-None-Match
 	"backoff":              {style: "poll", profile: fault.Overloaded},
 	"retry-only-retryable": {style: "poll", profile: fault.FlakyNetwork, own: true},
 	"idempotency-key":      {style: "poll", profile: fault.Overloaded, own: true},
-	// The client makes the same mistake as for idempotency-key. This profile loses responses, so two jobs are created.
+	// The client's mistake is the same as for idempotency-key. This profile loses responses, so the client creates two jobs.
 	"no-duplicates": {style: "poll", profile: fault.FlakyNetwork, also: []string{"idempotency-key", "one-job-per-intention"}},
 	// The mistake also breaks correlation-ids: requests with the same correlation id must have the same body.
 	"same-body":             {style: "poll", profile: fault.FlakyNetwork, also: []string{"correlation-ids"}},

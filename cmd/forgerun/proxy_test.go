@@ -23,7 +23,7 @@ type lossyProxy struct {
 }
 
 type execution struct {
-	statement, argument string // substrings of the SQL text and of the arguments
+	statement, argument string // texts that the SQL and its arguments must contain
 	lost                atomic.Bool
 }
 

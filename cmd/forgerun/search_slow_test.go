@@ -29,7 +29,7 @@ type plantedClient struct {
 
 type plantedMistake struct {
 	faults int      // number of faults that expose the mistake
-	rules  []string // the finding must break one of these rules
+	rules  []string // the search must find that one of these rules is broken
 }
 
 func plantedClients(t *testing.T) map[string]plantedClient {

@@ -124,13 +124,13 @@ type verifier struct {
 	name    string
 	missing string
 	command []string // reads a delivery and verifies it
-	// secretOnly: the command checks only the secret. Unlike other verifiers, it reads only the body from standard input, and headers from
-	// environment variables.
+	// If secretOnly is true, the command knows only the secret. It reads the body from standard input, and the headers from environment
+	// variables.
 	secretOnly bool
 }
 
-// verifiers returns only the Go verifier. With -tags slow, it returns all verifiers. Run each one in a subtest, and call verifier.require
-// first: it skips the subtest if a program is missing.
+// verifiers returns only the Go verifier. With -tags slow, it returns all verifiers. Run each verifier in a subtest, and first call its
+// method `require`, which skips the subtest if a program is missing.
 var verifiers = func(t *testing.T) []verifier { return []verifier{goVerifier(t)} }
 
 func (v verifier) require(t *testing.T) {
@@ -210,8 +210,8 @@ func TestWebhooksPageQuotesTheSnippets(t *testing.T) {
 	}
 }
 
-// tampering is a change to a valid delivery. bySecret: verifiers with the secret must detect it. byKey: verifiers with the keys must
-// detect it.
+// tampering is a change to a valid delivery. If bySecret is true, verifiers with the secret must detect the change; if byKey is true,
+// verifiers with the keys.
 type tampering struct {
 	name            string
 	of              func(*captured)

@@ -61,9 +61,8 @@ func (d *Document) Verify(method, escapedPath string, res *http.Response, body [
 	return errors.Join(wrong...)
 }
 
-// response finds the documentation of a status. It returns an empty place if the document does not describe the status. The extension
-// x-any-request documents responses that any request may get. Its 404 applies only to unknown paths, and its 405 only to unsupported
-// methods of known paths.
+// response finds the documentation of a status, or returns an empty place. The extension x-any-request documents responses that any
+// request may get: among others, 404 for unknown paths, and 405 for unsupported methods of known paths.
 func (d *Document) response(method, escapedPath, status string) place {
 	found, least := "", math.MaxInt // the matching path with the fewest parameters wins
 	for template := range as[object](d.root["paths"]) {
@@ -81,7 +80,7 @@ func (d *Document) response(method, escapedPath, status string) place {
 	return d.child(d.child(d.operation("paths", anyRequest, "get"), "responses"), status)
 }
 
-// ofHTTP lists headers that HTTP itself needs, so that the document need not list them.
+// ofHTTP lists headers that the document need not list, because HTTP itself needs them.
 var ofHTTP = []string{"Connection", "Content-Length", "Content-Type", "Date", "Keep-Alive", "Server", "Trailer", "Transfer-Encoding"}
 
 func undocumented(sent http.Header, documented map[string]bool) error {

@@ -16,18 +16,18 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// Request is a request to a documented operation. At most one of its values is wrong.
+// Request is a request to a documented operation, with at most one wrong value.
 type Request struct {
 	Operation, Method, Path, Media, Body string
 	Header                               http.Header
-	In                                   string // where the value is: "path", "query", "header" or "body"
+	In                                   string // place of the value: "path", "query", "header" or "body"
 	At                                   string // name of the parameter, or JSON Pointer into the body
 	Value                                string
 	Allowed                              bool
 }
 
-// Requests returns requests with one hostile value each. Every parameter and body member of every operation gets such values. If `edges` is
-// true, it also tries the values at and around each limit of a schema. The other values of a request are examples, or the smallest allowed
+// Requests returns requests with one hostile value each. Every parameter and body member of every operation gets such values. If `edges`
+// is true, values at and around each limit of a schema are also tried. All other values in a request are examples, or the smallest allowed
 // values. `fill` returns values for path parameters.
 func Requests(t testing.TB, text []byte, edges bool, fill func(operation, parameter string) string) []Request {
 	t.Helper()
@@ -52,8 +52,8 @@ type walker struct {
 	fill  func(parameter string) string
 	base  Request // valid request for the current operation
 	body  *jsonschema.Schema
-	seen  map[string]bool // names of $refs and parameters with values that were already tried
-	turn  int             // changes with each call of `some` or `hostile`, so that each call tries other values
+	seen  map[string]bool // $refs and parameters that were tried already
+	turn  int             // counts calls of `some` and `hostile`, so that each call chooses other values
 	all   []Request
 }
 
@@ -92,7 +92,7 @@ func (w *walker) parameter(template string, p object, allowed *jsonschema.Schema
 	s, in, name := w.flat(p["schema"]), as[string](p["in"]), as[string](p["name"])
 	values := w.valuesOf(s)
 	shared := in + name + asJSON(s)
-	if w.seen[shared] { // an earlier operation has the same parameter, and the same code checks it
+	if w.seen[shared] { // the same code checks this parameter in an earlier operation, so try fewer values
 		values = w.some(values)
 	}
 	w.seen[shared] = true
@@ -136,8 +136,8 @@ func (w *walker) some(values []string) (some []string) {
 	return some
 }
 
-// node adds requests that differ in one part of the body, the value at the JSON Pointer `at`. `wrap` returns a whole body that contains the
-// given value. node varies the members of a shared schema only the first time.
+// node adds requests that differ in one part of the body, the value at the JSON Pointer `at`. `wrap` returns a whole body that contains
+// the given value. If the schema is a $ref, node varies its members only once.
 func (w *walker) node(of any, at string, wrap func(value string) string) {
 	s := w.flat(of)
 	for _, value := range w.valuesOf(s) {
@@ -189,9 +189,9 @@ func isStorable(text string) bool {
 	return utf8.ValidString(text) && !strings.Contains(text, "\x00") && !strings.Contains(text, `\u0000`)
 }
 
-// Problem returns what is wrong with the response to the request, or "". A 5xx status is wrong. It is also wrong to accept a forbidden
-// value or to refuse an allowed one. A refusal must name the value. `finer` reports whether only a description in the document forbids the
-// value; its schema allows it.
+// Problem returns what is wrong with the response to the request, or "". The response must not be a 5xx, accept a forbidden value, or
+// refuse an allowed value. A refusal must name the value. `finer` reports whether the value is allowed by its schema, but forbidden by a
+// description in the document.
 func (r *Request) Problem(status int, body string, finer func(*Request) bool) string {
 	var refusal struct {
 		Violations []struct{ Pointer, Parameter *string }

@@ -53,10 +53,11 @@ type Service struct {
 	Log       *testkit.Output
 	Logger    *slog.Logger
 
-	Receivers int // number of enabled webhooks that every client has
+	Receivers int // number of enabled webhooks that each client is assumed to have
 	// Targets returns the reason why callbacks must not go to url, or "". If Targets is nil, only local hosts are forbidden.
 	Targets func(url string) string
-	// Ask asks the receiver at url whether it accepts events. It returns the reason for a refusal, or "". nil: no receiver is asked.
+	// Ask asks the receiver at url whether it accepts events. It returns the reason for a refusal, or "". If Ask is nil, no receiver is
+	// asked.
 	Ask func(ctx context.Context, url string) (wrong string)
 
 	url string

@@ -148,7 +148,7 @@ func (s *API) batchHeaders(r *httpkit.Request, b *job.Batch) {
 	}
 }
 
-// Retry-After of a batch, in seconds. scheduledBatchPoll applies while all unfinished jobs are scheduled for later.
+// Retry-After of a batch, in seconds. scheduledBatchPoll is for batches with only scheduled jobs left.
 const (
 	batchPoll          = 1
 	scheduledBatchPoll = 10

@@ -40,8 +40,8 @@ const poll = 1
 
 var itemsQuery = append([]query.Parameter{query.Choice("result", job.BulkResults)}, query.Page...)
 
-// A repeated idempotency key does not start another operation. A dry run does not store the key: the transaction for the key would stay
-// open while jobs are counted.
+// A repeated idempotency key does not start another operation. A dry run does not store the key, because the transaction would stay open
+// while jobs are counted.
 func (s *API) begin(r *httpkit.Request) error {
 	body, key, err := r.KeyedBody()
 	if err != nil {

@@ -43,7 +43,7 @@ func (s *API) createClient(r *httpkit.Request) error {
 	return r.JSON(fiber.StatusCreated, api.Client{ClientID: created.ID})
 }
 
-// createKey responds 201 to a repeated request, too. The api_key in that response is null.
+// createKey responds with 201 even if it creates no key. The response then has an api_key of null.
 func (s *API) createKey(r *httpkit.Request) error {
 	k, err := httpkit.Decoded(r, true, decode.CreateKey)
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *API) revokeKey(r *httpkit.Request) error {
 	if err := s.Clients.RevokeKey(r.Ctx, r.Caller, id, keyID); err != nil {
 		return err
 	}
-	changed(r, id, keyID) // after the revocation, which proves that keyID exists
+	changed(r, id, keyID) // after the revocation, because now keyID is known to exist
 	return r.JSON(fiber.StatusOK, map[string]bool{"revoked": true})
 }
 

@@ -17,19 +17,19 @@ import (
 type Conn struct {
 	net.Conn
 	OnClose   atomic.Pointer[func()] // called once by Close; may be nil
-	Next      any                    // any value that a handler keeps for the next request on this connection
-	EndsAfter atomic.Bool            // close the write side after the response, and keep reading
+	Next      any                    // a handler can store a value here for the next request on this connection
+	EndsAfter atomic.Bool            // if true, the write side is closed after the response, but reading continues
 
 	listener *Listener
 	used     atomic.Bool
 	answered atomic.Bool // the response is complete, and the next read has not started
 	drain    atomic.Pointer[bounds]
-	ahead    []byte // read by WhenGone; the next Read returns it
+	ahead    []byte // bytes read by WhenGone, for the next Read
 	framing  framing
-	refused  error // error that ended reading; nil: none
+	refused  error // error after which Read reads no more; nil: none
 
 	// Protected by the listener's mutex.
-	source    netip.Addr // the client's address or IPv6 network, for the limit per address; zero: exempt from this limit
+	source    netip.Addr // key for the limit per address, see Source; zero: the limit does not apply
 	forgotten bool
 	in        *list.List // the idle list that contains this connection; nil during a request
 	element   *list.Element
@@ -39,19 +39,18 @@ type Conn struct {
 // Read returned.
 func (c *Conn) Refused() error { return c.refused }
 
-// Begin marks the connection as busy, so that it is not closed for new connections. Call End when the response is complete. For a stream,
-// never call End.
+// Begin marks the connection as busy, so that it is not closed to make room for new connections. Call End when the response is complete,
+// except after the start of a stream.
 func (c *Conn) Begin() {
 	c.answered.Store(false)
 	c.move(nil)
 }
 
-// End marks the response as complete. The connection becomes idle when the server reads the next request, because only then the response
-// has surely been sent.
+// End marks the response as complete. The connection becomes idle at the next Read, because only then the response has surely been sent.
 func (c *Conn) End() { c.answered.Store(true) }
 
-// move puts the connection into the list `idle`, or into no list if `idle` is nil. During the time set by Refuse, a connection that becomes
-// idle is closed instead.
+// move puts the connection into the list `idle`, or into no list if `idle` is nil. For some time after Listener.Refuse, move closes
+// connections that become idle.
 func (c *Conn) move(idle *list.List) {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()

@@ -1,6 +1,6 @@
 package conn
 
-// The process reserves between leastReserve and mostReserve file descriptors for everything except public connections.
+// Between leastReserve and mostReserve file descriptors of the process are not used for public connections.
 const (
 	leastReserve = 64
 	mostReserve  = 1024

@@ -20,7 +20,7 @@ const (
 	errChunk  FramingError = "A chunk of the request's body is not as long as its size line says. Send each chunk as SIZE CR LF BYTES CR LF."
 )
 
-// ErrTooMuch is the error of Read if a line, the trailers or the chunk extensions are too long.
+// ErrTooMuch is the error of Conn.Read if a line, the trailers or the chunk extensions of a request are too long.
 var ErrTooMuch = errors.New("the request takes too many bytes")
 
 // maxExtra is the maximum total size of the current line, the trailers and the chunk extensions of a request, in bytes. fasthttp itself
@@ -30,7 +30,7 @@ const maxExtra = 64 << 10
 // framing tracks the requests on a connection. It refuses a request if servers or proxies could disagree about where it ends.
 type framing struct {
 	next    part  // kind of the next line
-	left    int64 // body bytes before the next line
+	left    int64 // body bytes that come before the next line
 	line    []byte
 	extra   int   // bytes of trailers and chunk extensions
 	length  int64 // Content-Length; -1: none
@@ -81,7 +81,7 @@ func (f *framing) endLine() error {
 	switch {
 	case !ended || bytes.IndexByte(line, '\r') >= 0:
 		return errLine
-	case f.next == requestLine && !empty: // an empty line here is skipped: RFC 9112 allows it between requests
+	case f.next == requestLine && !empty: // an empty line is skipped: RFC 9112 allows it between requests
 		*f = framing{next: fieldLine, line: f.line, length: -1, modern: bytes.HasSuffix(line, []byte(" HTTP/1.1"))}
 	case f.next == chunkEnd && !empty:
 		return errChunk

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	silentGrace   = 250 * time.Millisecond // at shutdown, new connections have this long to send a request
-	firstPause    = 5 * time.Millisecond   // pause after a failure to accept; it doubles up to lastPause
+	silentGrace   = 250 * time.Millisecond // time for a new connection to send a request after a shutdown has begun
+	firstPause    = 5 * time.Millisecond   // pause after a failure to accept; doubled after each further failure, up to lastPause
 	lastPause     = time.Second
 	logEvery      = 10 * time.Second // minimum time between log lines about closed connections
 	maxPerAddress = 1000
@@ -28,7 +28,7 @@ const (
 // Limits are the limits of a listener. The zero value has no limits.
 type Limits struct {
 	Total   int     // simultaneous connections
-	Exempt  Proxies // these and loopback addresses have no limit per address
+	Exempt  Proxies // proxies without a limit per address; loopback addresses also have none
 	Metrics *Metrics
 	Log     *slog.Logger
 }
@@ -50,8 +50,8 @@ func NewMetrics(f telemetry.Factory) *Metrics {
 	}
 }
 
-// Listener limits the number of connections. It keeps accepting after file descriptors or memory ran out. Above the limit it closes the
-// oldest idle connection, preferably one without any request yet.
+// Listener limits the number of connections. Above the limit, it closes the oldest idle connection, preferably one without any request
+// yet. If file descriptors or memory run out, it closes idle connections and continues to accept.
 type Listener struct {
 	net.Listener
 	limits Limits
@@ -66,7 +66,7 @@ type Listener struct {
 	kept      list.List // idle Conns between two requests
 	logged    time.Time
 	unlogged  int
-	refuses   time.Time // end of the time set by Refuse
+	refuses   time.Time // until this time, idle connections are closed; see Refuse
 }
 
 // NewListener wraps a listener.
@@ -78,7 +78,7 @@ func NewListener(l net.Listener, limits Limits) *Listener {
 
 var passing = []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED}
 
-// Accept returns the next connection that the limits allow. If files or memory run out, it tries again.
+// Accept returns the next connection that the limits allow. If file descriptors or memory run out, it tries again after a pause.
 func (l *Listener) Accept() (net.Conn, error) {
 	pause := firstPause
 	for {
@@ -144,8 +144,8 @@ func (l *Listener) admit(accepted net.Conn) *Conn {
 	return c
 }
 
-// Refuse closes the listening socket for the time d. It also closes idle connections, at once and during d. It does nothing if the socket
-// cannot be reopened.
+// Refuse closes the listening socket for the time d. It also closes all idle connections, and connections that become idle during d. It
+// does nothing if the socket cannot be reopened later.
 func (l *Listener) Refuse(d time.Duration) {
 	socket, ok := l.Listener.(interface{ Refuse(d time.Duration) })
 	if !ok {

@@ -63,7 +63,7 @@ func TestHeadersMatchDocument(t *testing.T) {
 		}
 	}
 	require.NoError(t, yaml.Unmarshal(docs.OpenAPI, &document))
-	// The OpenAPI document also lists headers of deliveries. Pages never send these. Browsers set User-Agent themselves.
+	// Some documented headers belong to deliveries, so pages never send them. Browsers set User-Agent themselves.
 	ofDeliveries := []string{"ce-", "webhook-", "Signature", "Content-", "WebHook-", "User-Agent"}
 	for _, p := range document.Components.Parameters {
 		ofDelivery := slices.ContainsFunc(ofDeliveries, func(prefix string) bool { return strings.HasPrefix(p.Name, prefix) })
@@ -71,7 +71,7 @@ func TestHeadersMatchDocument(t *testing.T) {
 			require.Contains(t, RequestHeaders, p.Name)
 		}
 	}
-	// The first six are always readable (CORS-safelisted). Pages do not need the rest.
+	// Pages can always read the first six headers (CORS-safelisted), and do not need the others.
 	unneeded := []string{"Cache-Control", "Content-Language", "Content-Length", "Content-Type", "Expires", "Pragma",
 		"X-Content-Type-Options", "X-Accel-Buffering", "Content-Encoding", "Vary", "Content-Security-Policy"}
 	for name := range document.Components.Headers {

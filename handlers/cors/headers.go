@@ -7,7 +7,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// This package replaces Fiber's CORS middleware, which adds no headers to early error responses. Pages must be able to read errors, too.
+// Fiber's CORS middleware is not used, because it adds no headers to early error responses. Pages must be able to read errors, too.
 
 // Methods are the methods that pages may use.
 var Methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}
@@ -18,7 +18,7 @@ var RequestHeaders = []string{
 	"If-None-Match", "If-Range", "Last-Event-ID", "Prefer", "Range", "traceparent", "tracestate", "X-Correlation-ID", "X-Request-Id",
 }
 
-// ExposedHeaders are the headers that pages may read. Pages may read some other headers from any response, according to the Fetch standard.
+// ExposedHeaders are the headers that pages may read. Some other headers are always readable according to the Fetch standard.
 var ExposedHeaders = []string{
 	"Accept-Encoding", "Accept-Ranges", "Allow", "Content-Digest", "Content-Range", "ETag", "Idempotency-Replayed", "Link", "Location",
 	"Preference-Applied",
@@ -28,13 +28,14 @@ var ExposedHeaders = []string{
 // MaxAge is how long browsers cache a preflight response, in seconds: two hours, Chromium's maximum.
 const MaxAge = 7200
 
-// Share lets a page of an allowed origin read the response. Call it before anything can fail. For a preflight, Share exposes no headers.
+// Share lets a page of an allowed origin read the response. Call Share before anything can fail, so that pages can also read errors. For a
+// preflight, Share exposes no headers.
 func (o Origins) Share(c *fiber.Ctx, isPreflight bool) {
 	if o.None() {
 		return
 	}
 	if !o.any {
-		c.Vary(fiber.HeaderOrigin) // always, because a cache must not reuse this response for another origin
+		c.Vary(fiber.HeaderOrigin) // also for other origins, because a cache must not reuse this response for another origin
 	}
 	origin := c.Get(fiber.HeaderOrigin)
 	if !o.Allows(origin) {

@@ -55,7 +55,7 @@ func Parse(text string) (Origins, error) {
 // None reports whether no origin is allowed.
 func (o Origins) None() bool { return !o.any && !o.loopback && len(o.listed) == 0 }
 
-// Any reports whether all origins are allowed. Then responses do not depend on the Origin header.
+// Any reports whether all origins are allowed. If so, responses do not depend on the Origin header.
 func (o Origins) Any() bool { return o.any }
 
 var onThisMachine = localhosts.Only("")

@@ -93,7 +93,7 @@ type finding struct {
 	sentence func(path []string) string // describes the mistake; called only for findings in the response
 }
 
-// find records a mistake in the value at the current path. If the value lacks a required member, `missing` is the name of this member.
+// find records a mistake in the value at the current path. If a required member is missing in the value, `missing` is the member's name.
 func (r *reader) find(of *schema, isForm bool, sentence func(path []string) string, missing ...string) {
 	if len(r.path) > 0 && (len(r.wrong) == 0 || r.wrong[len(r.wrong)-1] != r.path[0].name) {
 		r.wrong = append(r.wrong, r.path[0].name)
@@ -113,7 +113,8 @@ func (r *reader) find(of *schema, isForm bool, sentence func(path []string) stri
 	r.found = append(r.found, f)
 }
 
-// recordFindings adds the findings to the violations. It sorts them by the position of the outermost member in the body, then by path.
+// recordFindings adds the findings to the violations. It sorts the findings by the position of their outermost member in the body, then by
+// path.
 func (r *reader) recordFindings() {
 	slices.SortStableFunc(r.found, func(a, b finding) int {
 		if len(a.path) == 0 || len(b.path) == 0 {
@@ -145,7 +146,7 @@ func (r *reader) recordFindings() {
 	}
 }
 
-// natural compares lengths first, so that array indexes are in numeric order.
+// natural compares lengths first, which sorts array indexes numerically.
 func natural(a, b string) int { return cmp.Or(len(a)-len(b), cmp.Compare(a, b)) }
 
 var absent = &schema{}

@@ -37,7 +37,7 @@ type form struct {
 	characters string            // description of the allowed characters
 }
 
-// forms is keyed by the formats and patterns in the schemas.
+// The keys of forms are formats and patterns of the schemas.
 var forms = map[string]form{
 	"date-time": {wrong: unless(func(s string) bool { _, err := job.ParseTime(s); return err == nil }, "This must be "+TimeForm+".")},
 	"uuid": {wrong: unless(func(s string) bool { id, err := job.ParseID(s); return err == nil && !id.IsZero() },
@@ -127,7 +127,7 @@ func isWord(s string, limit int) bool {
 
 // isLine reports whether s has at most `limit` characters, and no line breaks or invisible characters.
 func isLine(s string, limit int) bool {
-	const replaced = 3 // bytes of U+FFFD; PlainText may write it for each byte of s
+	const replaced = 3 // bytes of U+FFFD, which PlainText may write for each byte of s
 	return utf8.RuneCountInString(s) <= limit && job.PlainText(s, replaced*len(s)) == s
 }
 
@@ -152,7 +152,7 @@ func validMedia(s string) bool {
 		!strings.HasSuffix(media, "/") && !strings.Contains(media, "*")
 }
 
-// checkURL does not check the host's IP address; the dialer does.
+// checkURL does not check the host's IP address, because the dialer checks it.
 func checkURL(text string) string {
 	const most = 2048
 	if n := utf8.RuneCountInString(text); n > most {
@@ -200,7 +200,7 @@ func Nearest[T ~string](text string, known []T) (nearest T) {
 		return nearest
 	}
 	fold := func(s string) string { return strings.ReplaceAll(strings.ToLower(s), "-", "_") }
-	least := 1 + min(3, (len(text)+1)/3) // names that need this many edits are not similar
+	least := 1 + min(3, (len(text)+1)/3) // a name is similar if it needs fewer edits than this
 	for _, name := range known {
 		if n := distance(fold(text), fold(string(name)), least); n < least {
 			nearest, least = name, n
@@ -218,7 +218,7 @@ func DidYouMean[T ~string](text string, known []T) string {
 }
 
 // distance returns the number of edits to turn a into b: inserting, deleting or replacing a byte, or swapping two neighbors. It returns
-// `limit` if the lengths differ by `limit` or more.
+// `limit` if the lengths differ by at least `limit`, or if a text is longer than maxGuessBytes.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit || max(len(a), len(b)) > maxGuessBytes {
 		return limit

@@ -93,8 +93,8 @@ func (r *reader) retry(sent *api.RetryPolicy) *job.RetryPolicy {
 }
 
 // Batch reads the body of a request for many jobs. `key` is the Idempotency-Key header. Batch returns an error if it refuses the whole
-// batch. Mistakes in an item are in the Violations of its Request, with pointers relative to the item. Batch lists at most
-// job.MaxViolations violations of all items together, and counts the others.
+// batch. Mistakes in an item are in the Violations of the item's Request, with pointers relative to the item. All items together list at
+// most job.MaxViolations violations; further violations are only counted.
 func Batch(body []byte, key string, limits Limits) (job.BatchRequest, error) {
 	r := newReader(public, body, limits)
 	defer r.done()

@@ -22,9 +22,9 @@ const (
 	maxMembers      = 4000 // members of one object
 	maxAllMembers   = 50_000
 	maxElements     = 50_000 // elements of all arrays of the body together
-	maxOuter        = 64     // members of the outermost object; no valid body has more
+	maxOuter        = 64     // members of the outermost object; valid bodies have fewer
 	maxFound        = 2000   // findings that are stored; further findings are only counted
-	minExponent     = -324   // exponent of the smallest float64; databases may refuse smaller numbers
+	minExponent     = -324   // minimum exponent of a number: that of the smallest float64, because databases may refuse smaller numbers
 	maxPointerBytes = 256
 	maxGuesses      = 50 // suggestions per body for wrong names
 	maxCanonical    = 64 << 10
@@ -54,7 +54,7 @@ type reader struct {
 	findings
 	schemas *Schemas
 	limits  Limits
-	base    string // JSON Pointer to this text in the request's body, such as /jobs/3 for an item of a batch
+	base    string // JSON Pointer of `body` in the request's body, such as /jobs/3 for an item of a batch
 	json    *jsontext.Decoder
 	input   bytes.Buffer
 	body    []byte
@@ -122,7 +122,7 @@ func (s *Schemas) read(schema string, body []byte, v any, checks ...func(r *read
 	return r.result()
 }
 
-// document reads the whole body into v and checks it against a schema. It skips outer members that have findings.
+// document checks the whole body against a schema, and decodes it into v. It does not decode outer members that have findings.
 func (r *reader) document(schema string, v any) {
 	r.value(r.schemas.named()[schema])
 	if r.err == nil {

@@ -69,7 +69,7 @@ type schema struct {
 	Names            string `json:"x-names"`
 
 	name      string
-	index     int    // number of this property in its object; checkMembers tests bit 1<<index
+	index     int    // number of this property in its object: bit 1<<index says whether a body has the property
 	kinds     string // allowed jsontext.Kinds, one byte each
 	isInteger bool
 	form      form

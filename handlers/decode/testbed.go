@@ -27,7 +27,7 @@ func Label(header string) (string, error) {
 	return header, nil
 }
 
-// Session reads the optional body of a request for a session. `rules` has the ids of the rules that the body may name.
+// Session reads the optional body of a request for a session. The body may name only the rules with these ids.
 func Session(body []byte, rules []string) (verdict.Session, error) {
 	n := verdict.Session{Seed: 1}
 	err := public.read("SessionRequest", orEmpty(body), &n, func(r *reader) {
@@ -116,8 +116,8 @@ type Faults struct {
 	Rules   []fault.Rule
 }
 
-// FaultRules reads the body of a request for fault rules: an array, or an object with a profile, a seed and rules. A rule may name only the
-// given operations and webhook deliveries (fault.Delivery).
+// FaultRules reads the body of a request for fault rules: an array, or an object with a profile, a seed and rules. A rule may name one of
+// the given operations, or webhook deliveries (fault.Delivery).
 func FaultRules(body []byte, operations []string) (Faults, error) {
 	r := newReader(public, body, Limits{})
 	defer r.done()

@@ -65,7 +65,7 @@ func whole[T int | int64](d *jsontext.Decoder, v *T) error {
 	return err
 }
 
-// keyName is the body member with the idempotency key. The hash of a request omits it.
+// keyName is the body member with the idempotency key. The hash of a request does not cover this member.
 const keyName = "idempotency_key"
 
 // keyed returns the idempotency key from the member or the header. `hash` covers the other members in canonical form. `hash` is zero if
@@ -74,7 +74,7 @@ func (r *reader) keyed(header, sent string) (key string, hash [32]byte) {
 	if sent != "" && header != "" && sent != header {
 		r.invalidAt("/"+keyName, "This must equal the Idempotency-Key header, or be omitted.")
 	}
-	if key = cmp.Or(sent, header); key != "" && r.fine() { // a request with mistakes is refused anyway
+	if key = cmp.Or(sent, header); key != "" && r.fine() { // a request with mistakes is refused, so it needs no hash
 		hash = sha256.Sum256(canonical(r.without(keyName)))
 	}
 	return key, hash

@@ -17,7 +17,7 @@ type Conn struct {
 	net.Conn
 	stream wire.Stream
 	close  func() error
-	turn   chan struct{} // semaphore: full while a write is sent and recorded
+	turn   chan struct{} // semaphore: taken while a write is sent and recorded
 
 	mu       sync.Mutex
 	exchange *verdict.Exchange // nil: not recorded, or finished
@@ -34,7 +34,7 @@ func NewConn(c net.Conn, e *fault.Effect, resumed bool, x *verdict.Exchange, don
 	s.close = sync.OnceValue(func() error {
 		close(closed)
 		err := c.Close()
-		go s.finish(done) // in the background: done stores the exchange, and Close must not wait for that
+		go s.finish(done) // in the background, because `done` stores the exchange, and Close must not wait for storage
 		return err
 	})
 	return s

@@ -21,8 +21,9 @@ func Rewrites(e *fault.Effect, r *fasthttp.Response) bool {
 	return e != nil && e.Rewrites() && len(r.Header.Peek("Repr-Digest")) == 0 && bytes.Contains(r.Header.ContentType(), []byte("json"))
 }
 
-// Response applies the effect to a finished response. It changes the JSON body and the media type, or sends the response slowly or in part.
-// Sending stops when ctx ends. For a slow or partial response, Response calls `sent` once, before the last byte or after a hang-up.
+// Response applies the effect to a finished response. It changes the JSON body and the media type, and can send the response slowly or in
+// part. Sending stops when ctx ends. If it sends the response itself, it calls `sent` once: before the last byte, or after the client has
+// hung up.
 func Response(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent func(hungUp bool)) {
 	r := &c.Response
 	if Rewrites(e, r) {
@@ -61,7 +62,7 @@ func Response(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent
 			return
 		}
 		last := len(body)
-		if !stalls { // send the last byte after recording: a client with the whole response must find the record
+		if !stalls { // send the last byte after the recording, so that a client with the whole response finds the record
 			last = max(0, last-1)
 		}
 		gone, stop := whenGone(served)
@@ -105,8 +106,8 @@ func discard(c net.Conn) {
 	}
 }
 
-// message returns the head and body of the response. If the body is empty, it splits the head in two, so that a fault can cut off the
-// second half.
+// message returns the head and body of the response. If the body is empty, the second half of the head is returned as the body, so that a
+// fault can cut it off.
 func message(r *fasthttp.Response) (head, body []byte) {
 	body = bytes.Clone(r.Body())
 	r.Header.SetConnectionClose()

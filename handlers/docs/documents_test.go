@@ -214,8 +214,8 @@ func TestDocumentIsStrict(t *testing.T) {
 	}
 }
 
-// namesMembers reports whether a conditional rule lists the allowed members. Schemas with such a rule omit additionalProperties: it would
-// add an index signature to generated TypeScript types.
+// namesMembers reports whether a conditional rule lists the allowed members. Schemas with such a rule omit additionalProperties, which
+// would add an index signature to generated TypeScript types.
 func namesMembers(rule any) bool {
 	o, _ := rule.(map[string]any)
 	return o["then"] != nil && tree(o).in("then", "propertyNames") != nil

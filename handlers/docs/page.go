@@ -24,9 +24,9 @@ var (
 	pageScript string
 )
 
-// PageOf returns a page that shows an OpenAPI document with Swagger UI. `document` is the URL of the OpenAPI document. Style and script are
-// inline, so the page loads only the document. Its policy allows the style and script by hash, requests to its own origin, and data: URLs
-// for icons.
+// PageOf returns a page that shows an OpenAPI document with Swagger UI. `document` is the URL of the OpenAPI document. Style and script
+// are inline, so the page loads only the document. The policy allows this style and script by hash, requests to the same origin, and data:
+// URLs for icons.
 func PageOf(title, document string) Page {
 	style, script := unzipped("swagger-ui.css.gz")+pageStyle, unzipped("swagger-ui-bundle.js.gz")+pageScript
 	return Page{
@@ -56,7 +56,7 @@ func OperatorPage(document string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.Header().Set("Content-Security-Policy", page().Policy)
-		_, _ = io.WriteString(w, page().Text) // on an error the connection is lost
+		_, _ = io.WriteString(w, page().Text) // after an error, the connection is lost anyway
 	})
 }
 

@@ -34,7 +34,7 @@ func Missing(detail, base string) []byte {
 	return renderPage("missing", struct{ Detail, Base string }{detail, base})
 }
 
-// relations are the API's own link relations (RFC 8288, section 2.1.2). Link headers name such a relation by the URL of its page.
+// relations are the API's own link relations (RFC 8288, section 2.1.2). Link headers refer to a relation by the URL of its page.
 var relations = []relationSpec{
 	{"job-result", "Result of a job",
 		"The target is the output of the job. It is available after the job succeeds, until the result expires. " +

@@ -56,8 +56,8 @@ func progressOf(id job.ID, attempt int, p *job.Progress) any {
 	return progress{id, attempt, p}
 }
 
-// frame returns the data of an event. For the end of an attempt or batch, this is the outcome document (async-problem-details, section
-// 5.4).
+// frame returns the data of an event. The data of an attempt's or batch's last event is the outcome document (async-problem-details,
+// section 5.4).
 func (s *API) frame(o *job.Occurrence) any {
 	switch {
 	case o.Ended != nil:

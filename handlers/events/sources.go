@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// source returns events from a position, which advances with each read. The position starts before the first event.
+// source reads events after a position, which advances with each read. It begins before the first event.
 type source interface {
 	stream.Source
 	seek(ctx context.Context, cursor string) error
@@ -20,7 +20,7 @@ type source interface {
 	cursor(ctx context.Context) (string, error)
 }
 
-// In a job's stream, the id of an event is its seq; lists use signed cursors instead.
+// In a job's stream, the seq of an event is its id. The job's event list uses signed cursors instead.
 type jobSource struct {
 	api    *API
 	client job.ID
@@ -77,7 +77,7 @@ func (j *jobSource) EventID(_ context.Context, o *job.Occurrence) (string, error
 	return strconv.Itoa(o.Seq), nil
 }
 
-// current returns the job, or nil if it has changed since the last event that was read.
+// current returns the job, or nil if the job has changed since the last event that was read.
 func (j *jobSource) current(ctx context.Context) *job.Job {
 	now, err := j.api.Jobs.Job(ctx, j.client, j.job)
 	if err != nil || now.EventSeq != j.after {

@@ -50,8 +50,8 @@ func (s keyHolders) Admit(r *Request) error {
 	return s.limit(r)
 }
 
-// checkPage refuses changes that a page of another origin requests without a key. Browsers send such requests without a CORS preflight. A
-// request with a key is safe, because browsers send a preflight first.
+// checkPage refuses a change without a key if a page of another origin requests it, because browsers may send such requests without a CORS
+// preflight. For a request with a key, browsers always send a preflight first.
 func (s *Kit) checkPage(r *Request) error {
 	origin := r.Get(fiber.HeaderOrigin)
 	own := s.Origins.Allows(origin) || origin != "" && strings.HasPrefix(s.PublicURL+"/", origin+"/")
@@ -120,7 +120,7 @@ func (s *Kit) TryKey(ctx context.Context, r *Request, bearer string) (job.Caller
 	return caller, err
 }
 
-// Retries with the same idempotency key count, too.
+// limitRegistrations also counts retries with the same idempotency key.
 func (s *Kit) limitRegistrations(r *Request) error {
 	if r.Route.Action != "create_client" || r.Caller.Admin {
 		return nil
@@ -177,8 +177,8 @@ func (s *Kit) addrOf(r *Request) netip.Addr {
 
 var authCodes = []job.Code{job.CodeInvalidCredentials, job.CodeTokenExpired, job.CodeForbidden, job.CodeKeyDisabled}
 
-// Refused counts and logs a failed authentication or authorization. The number of log lines is limited. Each line says how many were
-// omitted before it. A refused request that is not logged here is not in the access log, either.
+// Refused counts and logs a failed authentication or authorization. The number of log lines is limited, and each line says how many lines
+// were omitted before it. Requests of omitted lines are not in the access log, either.
 func (s keyHolders) Refused(r *Request, p *problem.Document) {
 	if r.refused != slowed { // auth_attempts_refused_total counts slowed requests
 		s.metrics.authFailures.WithLabelValues(string(p.Code)).Inc()
@@ -195,7 +195,7 @@ func (s keyHolders) Refused(r *Request, p *problem.Document) {
 		slog.String("remote_address", s.addrOf(r).String()), slog.Any("omitted", omitted))
 }
 
-// named returns the client of a refused request, found by the API key or by the id in the path. The key is not verified.
+// named finds the client of a refused request by the API key, which it does not verify, or by the id in the path.
 func (s *Kit) named(r *Request) (who job.Caller) {
 	presented := string(r.Request().Header.Peek(fiber.HeaderAuthorization))
 	if at := strings.Index(presented, KeyPrefix); at >= 0 && s.Named != nil {
@@ -209,7 +209,8 @@ func (s *Kit) named(r *Request) (who job.Caller) {
 	return who
 }
 
-// StillValid returns why a key of a long-running request is no longer valid, or nil. If the store cannot answer, the key counts as valid.
+// StillValid checks the key of a long-running request again, and returns the reason if the key is no longer valid. If Postgres fails, the
+// key counts as valid.
 func (s *Kit) StillValid(ctx context.Context, authorization [][]byte, client job.ID) error {
 	caller, err := s.identify(ctx, authorization)
 	switch {

@@ -24,14 +24,14 @@ const (
 	// SmallBody is the maximum size of a body that does not count against the memory limit. Such a body needs less memory than the buffers of
 	// its connection.
 	SmallBody = 4 << 10
-	// bodyGrowth limits the buffer to this multiple of the bytes that have arrived.
+	// A body's buffer has at most bodyGrowth times the size of the bytes that have arrived.
 	bodyGrowth = 4
-	// bodyShare limits a client to 1/bodyShare of the memory for bodies.
+	// A client can use at most 1/bodyShare of the memory for bodies.
 	bodyShare = 4
 )
 
-// Limits for reading the rest of an unwanted body, so that the client gets the response and not a reset. If at most unwantedSmall bytes
-// remain, the connection is reused.
+// Limits for reading the rest of an unwanted body. Without reading it, the connection would be reset, and the client could lose the
+// response. If at most unwantedSmall bytes remain, the connection can be reused.
 const (
 	unwantedSmall = 64 << 10
 	unwantedBytes = 8 << 20
@@ -49,7 +49,7 @@ type bodyMemory struct {
 
 func newBodyMemory(limit int) *bodyMemory { return &bodyMemory{limit: limit, of: map[job.ID]int{}} }
 
-// BodyMemory returns the number of bytes that bodies in progress use.
+// BodyMemory returns the number of bytes that are reserved for bodies.
 func (s *Kit) BodyMemory() int {
 	s.bodies.mu.Lock()
 	defer s.bodies.mu.Unlock()
@@ -94,8 +94,8 @@ type incoming struct {
 	read  int              // bytes received before the body was dropped
 }
 
-// ReadBody reads the body. Repeated calls do not read it again. Routes call it after authentication, so that unknown callers cannot use
-// memory. If the body arrived slowly, ReadBody then restarts the request's time limit, and checks the caller's key again.
+// ReadBody reads the body. Repeated calls return the same body. Routes call ReadBody after authentication, so that unknown callers cannot
+// use memory. After a slow body, ReadBody restarts the request's time limit and checks the caller's key again.
 func (r *Request) ReadBody() ([]byte, error) {
 	stream, in := r.Request().BodyStream(), &r.incoming
 	if stream == nil { // no body, or not from a network connection
@@ -151,7 +151,7 @@ func (r *Request) receiveBody(stream io.Reader) error {
 	}
 	r.passBody(in.bytes)
 	r.Waited += time.Since(began)
-	if time.Since(r.Start) > time.Millisecond { // a faster body arrived with the head, without a wait
+	if time.Since(r.Start) > time.Millisecond { // a body that arrived faster was sent together with the head, so there was no wait
 		return r.Resume()
 	}
 	return nil
@@ -187,8 +187,8 @@ func (r *Request) DropBody() {
 	in.bytes = nil
 }
 
-// If the unread rest of the body is small, it is read after the response so that the connection can be reused. Otherwise the connection
-// closes.
+// endBody prepares for the unread rest of the body. A small rest is read after the response, so that the connection can be reused.
+// Otherwise the connection closes.
 func (r *Request) endBody() {
 	r.DropBody()
 	r.incoming.end(r.Context())
@@ -288,7 +288,7 @@ func isMedia(contentType, want string) bool {
 // unreadable responds to a request that could not be read: too large, too slow or malformed. fasthttp closes the connection afterwards.
 func (s *Kit) unreadable(fctx *fasthttp.RequestCtx, err error) {
 	if errors.Is(err, net.ErrClosed) {
-		return // closed to make room; the client would not read the response
+		return // the connection was closed to make room, so no response can be sent
 	}
 	nameMethod(fctx)
 	c := s.app.AcquireCtx(fctx)

@@ -40,7 +40,7 @@ func shownBy(routes []Route) map[string]*Route {
 }
 
 // checkConditions checks If-Match and If-None-Match in requests that change something. If a condition fails, it refuses the request. It
-// runs after all other checks of the request's head. A client that cannot read the resource gets the error of the GET route.
+// runs after all other checks of the request's head. If the client cannot read the resource, it gets the error of the GET route.
 func (s *Kit) checkConditions(r *Request) error {
 	match, noneMatch := r.Has(fiber.HeaderIfMatch), r.Has(fiber.HeaderIfNoneMatch)
 	if r.Route.Access == Public || !match && !noneMatch {
@@ -92,7 +92,7 @@ func (s *Kit) currentTag(r *Request, shows *Route) (string, error) {
 	r.Response().Header.CopyTo(&before)
 	defer func() {
 		r.Route = change
-		r.Leave() // the handler takes a slot again after it has read the body
+		r.Leave() // the handler of the change takes a slot again after it has read the body
 		r.resetResponse(&before)
 		for name, value := range sent {
 			if value != "" {
@@ -115,10 +115,10 @@ func (r *Request) resetResponse(before *fasthttp.ResponseHeader) {
 	r.Response().ResetBody()
 }
 
-// read handles GET. If If-Match or Accept excludes the response, read sends an error instead. Event streams are not checked: their handler
-// has already taken over the connection.
+// read handles GET. If If-Match or Accept excludes the response, read sends an error instead. It does not check event streams, because
+// they have already taken over the connection.
 func (s *Kit) read(r *Request, handle Handler) error {
-	if !r.Has(fiber.HeaderIfMatch) && !strings.Contains(r.List(fiber.HeaderAccept), ";") { // neither If-Match nor a weight in Accept
+	if !r.Has(fiber.HeaderIfMatch) && !strings.Contains(r.List(fiber.HeaderAccept), ";") { // nothing to check
 		return handle(r)
 	}
 	var before fasthttp.ResponseHeader

@@ -27,7 +27,8 @@ const (
 const minAnonymousKey = 32
 
 // Once makes a route honor Idempotency-Key. It stores the response to the first request with a key in the same transaction as the
-// request's effect. A repetition has the same key, method, path and body. Member order and white space of the body do not matter.
+// request's effect. A repetition is a request with the same key, method, path and body. The order of members and white space in the body
+// do not matter.
 func Once(handle Handler) Handler {
 	return func(r *Request) error {
 		key, err := r.IdempotencyKey()
@@ -46,7 +47,7 @@ func Once(handle Handler) Handler {
 	}
 }
 
-// Once calls `handle` if the key is new, and stores the response. Otherwise, it sends the stored response.
+// Once calls `handle` and stores the response if the key is new. Otherwise, it sends the stored response.
 func (r *Request) Once(key job.RequestKey, handle Handler) (first job.Answer, err error) {
 	outside := r.Ctx
 	first, replayed, err := r.Kit.Idempotency.Once(outside, key, func(ctx context.Context) (job.Answer, error) {
@@ -104,7 +105,7 @@ func (r *Request) replay(a job.Answer) {
 	r.Response().SetBody(a.Body)
 }
 
-// SecretJSON sends v, which contains a secret. `hidden` is v without the secret. It is stored for repeated requests.
+// SecretJSON sends v, which contains a secret. `hidden` is v without the secret. The response to a repeated request contains `hidden`.
 func (r *Request) SecretJSON(status int, v, hidden any) error {
 	if err := r.JSON(status, hidden); err != nil {
 		return err

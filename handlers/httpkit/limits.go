@@ -64,7 +64,7 @@ func (r *Request) Enter() error {
 		r.slot = p
 		return nil
 	}
-	// Wait at most half of the time limit, to leave the rest for the work.
+	// Wait at most half of the request's time limit, to leave the other half for the work.
 	ctx, cancel := context.WithTimeout(r.Ctx, r.Kit.RequestTimeout/2)
 	defer cancel()
 	if !p.Acquire(r.Caller.ClientID, ctx.Done()) {
@@ -127,8 +127,9 @@ func window(policy string) int {
 	return 60
 }
 
-// Admitted reads a submission and calls `accept`. Before that, it refuses the submission if too many are waiting. Only authenticated
-// callers get this refusal, so strangers cannot measure the load. A submission does not count as waiting while its body arrives.
+// Admitted reads a submission and calls `accept`. If too many submissions are waiting, it refuses the submission instead. Only
+// authenticated callers get this refusal, so strangers cannot measure the load. A submission does not count as waiting before its body has
+// arrived.
 func Admitted(r *Request, a *jobs.Backlog, accept func(body []byte, key string) error) (err error) {
 	if a != nil {
 		if err := a.Full(); err != nil {
@@ -151,13 +152,14 @@ func Admitted(r *Request, a *jobs.Backlog, accept func(body []byte, key string) 
 	return accept(body, key)
 }
 
-// For the rate limit, pieceBytes of a body count as one request. Storing one large submission takes as long as storing many small ones.
+// The rate limit counts each pieceBytes of a body as one request, because storing one large submission takes as long as storing many small
+// ones.
 const pieceBytes = 16 << 10
 
 // Pieces returns the number of pieces in a body, rounded up.
 func Pieces(body []byte) int { return (len(body) + pieceBytes - 1) / pieceBytes }
 
-// FilteredCost is the cost of a request with a filter: the rate limit counts it as this many requests. A filter may scan up to 20,000 jobs.
+// The rate limit counts a request with a filter as FilteredCost requests, because a filter may scan up to 20,000 jobs.
 const FilteredCost = 10
 
 // DecodeLimits returns the limits for decoding submissions.
@@ -165,9 +167,10 @@ func (c *Config) DecodeLimits() decode.Limits {
 	return decode.Limits{MaxPayload: c.MaxPayloadBytes, TestBed: c.TestBed}
 }
 
-// Wait calls `wait`, if the client asked to wait. The context of `wait` ends when the client's waiting time is over, the client hangs up,
-// or the key becomes invalid. Wait returns the zero value if the client did not ask to wait, or if nothing happened in time. A wait counts
-// towards the limit of streams. At the limit, the request continues without a wait. After a wait, the request's time limit restarts.
+// Wait calls `wait` if the client asked to wait for a change. The context of `wait` ends when the client's waiting time is over, the
+// client hangs up, or the key becomes invalid. Wait returns the zero value if the client did not ask to wait, or if nothing happened in
+// time. A wait counts towards the limit of streams. At the limit, the request continues without a wait. After a wait, the request's time
+// limit restarts.
 func Wait[T any](r *Request, prefs *header.Preferences, wait func(context.Context) (T, error)) (v T, err error) {
 	limit, _ := prefs.Wait()
 	if limit == 0 {
@@ -192,7 +195,7 @@ func Wait[T any](r *Request, prefs *header.Preferences, wait func(context.Contex
 	for again := true; again; { // `wait` also returns when the key changes; call it again while the key is valid
 		waiting, changed := context.WithCancel(ctx)
 		stop := r.Kit.Keys.WatchKey(r.Caller.KeyID, changed)
-		// Checked after the watch has started, so no change is missed.
+		// Check the key after WatchKey has started, so that no change is missed.
 		if again = r.Kit.StillValid(ctx, authorization, r.Caller.ClientID) == nil; again {
 			v, err = wait(waiting)
 			again = waiting.Err() != nil && ctx.Err() == nil

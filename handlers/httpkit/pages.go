@@ -16,8 +16,8 @@ import (
 	"github.com/forgerun/forgerun/handlers/conn"
 )
 
-// Pages are HTML pages on the listener of the API. Fiber's net/http adaptor is not used. It reads bodies of any size before the handler
-// authenticates the caller, and its requests refer to memory that is reused.
+// Pages are HTML pages on the listener of the API. Fiber's net/http adaptor is not used, because it reads bodies of any size before the
+// handler authenticates the caller. Its requests also refer to memory that is reused.
 type Pages struct {
 	Handler http.Handler // for all paths outside the API; nil: no pages
 	Prefix  string       // path prefix of the API
@@ -32,7 +32,7 @@ func (p *Pages) has(path []byte) bool {
 
 func (p *Pages) keeps(c *fasthttp.RequestCtx) bool { return p.Known == nil || p.Known(headOf(c)) }
 
-// Head returns the request without its body as a net/http request. The result stays valid after the request has ended.
+// Head returns the request without its body as a net/http request. The result is also valid after the end of the request.
 func (r *Request) Head() *http.Request {
 	head := headOf(r.Context())
 	if head.Pattern = strings.Join(r.Route.Segments(), "/"); strings.Contains(head.Pattern, "{id}") {

@@ -27,8 +27,8 @@ func (s *Kit) sendProblem(r *Request, err error) {
 	_, wanted := errors.AsType[Wanted](err)
 	switch {
 	case wanted: // the client of a test bed asked for this error
-	case r.refused == overloaded, r.refused == noSlot: // not logged here: many such requests may come, and Backlog logs overload
-	case p.Status >= 500 && p.Status != fiber.StatusNotImplemented: // 501 is the client's mistake
+	case r.refused == overloaded, r.refused == noSlot: // not logged here, because there may be very many; Backlog logs overload
+	case p.Status >= 500 && p.Status != fiber.StatusNotImplemented: // 501 means an unknown method, which is the client's mistake
 		s.logFailure(r, &p, err)
 		r.Span.SetStatus(codes.Error, header.Clip(err.Error()))
 	case r.refused == slowed || slices.Contains(authCodes, p.Code):
@@ -105,12 +105,12 @@ func (s *Kit) logFailure(r *Request, p *problem.Document, err error) {
 	s.Logger.LogAttrs(r.Ctx, slog.LevelError, "request failed", attrs...)
 }
 
-// Wanted is the error of a request that fails because its client asked for a fault.
+// Wanted is the error of a request that fails because a client asked for this fault.
 type Wanted struct{ Code job.Code }
 
 func (e Wanted) Error() string { return string(e.Code) }
 
-// NoPage is the error of an unknown path outside the API. Browsers get a page instead.
+// NoPage is the error of an unknown path outside the API. Browsers get an HTML page instead of a problem document.
 type NoPage struct{ Err error }
 
 func (e NoPage) Error() string { return e.Err.Error() }

@@ -35,18 +35,18 @@ type Request struct {
 	Base    context.Context // has the request's span; ends when the server shuts down
 	Span    trace.Span      // no-op if the request is not traced
 	Start   time.Time
-	Waited  time.Duration // time for receiving the body, and for waits that the client asked for; not in the latency metrics
+	Waited  time.Duration // time that the latency metrics leave out: receiving the body, and waits that the client asked for
 	Caller  job.Caller
-	Claimed job.Caller        // caller that authentication refused; Caller is zero then
+	Claimed job.Caller        // caller of a request that authentication refused; Caller is zero then
 	Failed  *problem.Document // nil unless the response is a problem
 	Made    job.ID            // id of the created resource, stored with its idempotency key
-	Streams bool              // the connection is used by an event stream
+	Streams bool              // an event stream has taken over the connection
 	Hides   bool              // set by a test bed: the response hides that a job has ended
 	Rewrite bool              // set by a test bed: the response will be rewritten
 
 	stop          context.CancelFunc
 	incoming      incoming
-	slot          *fair.Semaphore[job.ID] // semaphore of the held slot; nil if none is held
+	slot          *fair.Semaphore[job.ID] // semaphore of the request's slot; nil without a slot
 	subjects      []subject
 	refused       reason
 	withoutSecret []byte // body to store for replays; nil: the body of the response
@@ -55,10 +55,10 @@ type Request struct {
 type reason int
 
 const (
-	overloaded reason = iota + 1 // too many submissions wait; Backlog logs it
+	overloaded reason = iota + 1 // too many submissions wait; logged by Backlog
 	noSlot                       // no storage slot became free in time
 	slowed                       // too many failed authentications before
-	unlogged                     // failed authentication beyond the limit of log lines
+	unlogged                     // failed authentication that is not logged, because of the limit of log lines
 )
 
 type subject struct {

@@ -40,8 +40,8 @@ type Route struct {
 	Success      int    // usual success status
 	Handle       Handler
 	Query        []query.Parameter
-	Produces     []string // media types of responses; the request must accept one of them. nil: not checked before handling
-	Hidden       bool     // not served to clients; called only to get the entity tag for If-Match and If-None-Match
+	Produces     []string // media types of responses; the request must accept one of them. nil: Accept is not checked before the handler runs
+	Hidden       bool     // not served to clients; only Kit.currentTag calls it, to check If-Match and If-None-Match
 }
 
 // Row returns a route. Row sets Produces to AsJSON, except for public routes.
@@ -159,7 +159,7 @@ func matches(general, path []string) bool {
 	return slices.EqualFunc(general, path, func(a, b string) bool { return a == b || strings.HasPrefix(a, ":") && b != "" })
 }
 
-// nearPath ignores longer paths.
+// nearPath suggests nothing for longer paths.
 const (
 	maxNearPath     = 256 // bytes
 	maxNearSegments = 8
@@ -181,7 +181,7 @@ func (s *Kit) nearPath(path string) string {
 				near = known
 			}
 		}
-		if near != "" && s.Pages.Handler == nil { // a full URL; not on a listener with pages, because PublicURL does not lead to it
+		if near != "" && s.Pages.Handler == nil { // suggest a full URL, except on the admin listener: PublicURL does not lead there
 			near = s.Links.At(near)
 		}
 		if near != "" {

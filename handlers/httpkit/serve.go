@@ -43,7 +43,8 @@ func (s *Kit) serve(c *fiber.Ctx, rt *Route, handle Handler) {
 	}
 }
 
-// requestID returns the client's id if it is a UUID, and a new one otherwise. It is also the instance of problem documents.
+// requestID returns `own`, the X-Request-ID of the client, if it is a UUID. Otherwise it returns a new id. Problem documents contain the
+// id as `instance`.
 func requestID(own string) job.ID {
 	if id, err := job.ParseID(own); err == nil {
 		return id
@@ -80,7 +81,7 @@ func (s *Kit) run(r *Request, handle Handler) (err error) {
 		}
 	}
 	stream := slices.Contains(r.Route.Produces, EventStream) && r.WantsStream() // streams have their own limit
-	if r.Route.Method == fiber.MethodGet && !stream {                           // other requests wait for a slot after their body was read
+	if r.Route.Method == fiber.MethodGet && !stream {                           // other requests wait for a slot after the body was read
 		if err := r.Enter(); err != nil {
 			return err
 		}
@@ -96,7 +97,7 @@ func (s *Kit) run(r *Request, handle Handler) (err error) {
 }
 
 // requireKey makes the store check the client's key again when it writes the request's changes. Use cases that change keys check this
-// themselves, under the client's lock. Moving the clock of a test bed is exempt because it may expire the key.
+// themselves, under the client's lock. Requests that move a test bed's clock are exempt, because the key may expire by the move.
 func (r *Request) requireKey() {
 	if r.Route.Method != Get && r.Route.ofClient() && r.Route.Action != "move_clock" && !r.Caller.Expired {
 		r.Base, r.Ctx = job.WithKey(r.Base, r.Caller.KeyID), job.WithKey(r.Ctx, r.Caller.KeyID)
@@ -162,7 +163,7 @@ func textual(pairs iter.Seq2[[]byte, []byte]) iter.Seq2[string, string] {
 }
 
 func (s *Kit) logAccess(r *Request, took time.Duration) {
-	// Backlog and Refused log or count these requests.
+	// Backlog and Callers.Refused log or count these requests instead.
 	if r.refused == overloaded || r.refused == unlogged || !s.Logger.Enabled(r.Ctx, slog.LevelInfo) {
 		return
 	}

@@ -35,12 +35,12 @@ import (
 // MaxPayload is the maximum size of params and event data, in bytes.
 const MaxPayload = 256 << 10
 
-// Config has the limits of the HTTP side. A zero field means its default, which is in parentheses.
+// Config has the limits of the HTTP side. The default of a zero field is in parentheses.
 type Config struct {
 	PublicURL          string            // base of all addresses, without a trailing slash
 	DocsURL            string            // page that describes all paths (PublicURL + "/docs")
 	MaxBodyBytes       int               // larger bodies: 413 (1 MiB)
-	MaxBodiesBytes     int               // memory for bodies above 4 KiB that are being received or handled; beyond it: 503 (256 MiB)
+	MaxBodiesBytes     int               // memory for all bodies above 4 KiB in progress; if none is left: 503 (256 MiB)
 	Hosts              func(string) bool // allowed hosts, others get 421; nil: any
 	Origins            cors.Origins      // web pages that may call the API from a browser (none)
 	TrustedProxies     conn.Proxies      // proxies with trusted X-Forwarded-For headers
@@ -53,11 +53,11 @@ type Config struct {
 	WriteTimeout       time.Duration     // limit for writing one response (30 s)
 	IdleTimeout        time.Duration     // how long a keep-alive connection may be unused (75 s)
 
-	TimeScale     float64       // factor for the run time of jobs; used for estimates
+	TimeScale     float64       // factor for the run time of jobs, to estimate when they end
 	RetentionJobs time.Duration // how long a final job is kept; 0: expires_at is omitted
 
-	MaxStreams          int           // simultaneous event streams and waiting requests; beyond it: 503 (10,000)
-	MaxStreamsPerClient int           // streams and waiting requests of one client; beyond it: 429 (100)
+	MaxStreams          int           // maximum number of event streams and waiting requests at a time; above: 503 (10,000)
+	MaxStreamsPerClient int           // the same for one client; above: 429 (100)
 	Heartbeat           time.Duration // time between heartbeats on an idle stream (15 s)
 	StallTimeout        time.Duration // maximum time for a client to read 8 KiB of a stream; slower clients are disconnected (10 s)
 }
@@ -82,7 +82,7 @@ func (c Config) withDefaults() Config {
 
 // Interceptor lets a test bed disturb and record requests.
 type Interceptor interface {
-	// Before is called after a request was admitted. `done` reports whether Before has sent the response.
+	// Before is called after a request was admitted. It returns true if it has sent the response.
 	Before(r *Request) (done bool, err error)
 	// Body is called with the complete body.
 	Body(r *Request, body []byte)
@@ -108,9 +108,9 @@ type Deps struct {
 	Registry      prometheus.Registerer    // nil: metrics are not exposed
 	Tracer        trace.Tracer             // nil: no tracing
 	Clock         func() time.Time         // clock of the jobs; nil: time.Now
-	// Real converts a time of Clock to real time, for caching and polling; nil: Clock shows real time.
+	// Real converts a time of Clock to real time, in which clients cache and poll; nil: Clock shows real time.
 	Real func(t time.Time) time.Time
-	// Named finds the client and the key by the key id in an invalid credential. The function may be nil.
+	// Named finds a client and its key by the key id in an invalid credential. Named may be nil.
 	Named func(ctx context.Context, credential string) job.Caller
 	// CursorKey returns the secret that signs cursors. All processes use the same secret.
 	CursorKey query.Cursors
@@ -175,7 +175,7 @@ func New(cfg Config, deps Deps) *Kit {
 	server.ErrorHandler = s.unreadable
 	server.ExpectHandler = s.expect
 	server.CloseOnShutdown = true
-	server.KeepHijackedConns = true // streams close their connections themselves; fasthttp frees its buffers before that
+	server.KeepHijackedConns = true // streams close their connections themselves, after fasthttp has freed its buffers
 	return s
 }
 
@@ -199,14 +199,15 @@ func (s *Kit) RefuseConnections(d time.Duration) {
 
 func (s *Kit) newApp() *fiber.App {
 	return fiber.New(fiber.Config{
-		// Without this, Fiber's strings refer to buffers that the next request overwrites. Ids and keys outlive their request.
+		// Without Immutable, Fiber's strings refer to buffers that the next request overwrites. Ids and keys are used even after their request.
 		Immutable:                    true,
 		CaseSensitive:                true,
 		StrictRouting:                true,
 		DisableStartupMessage:        true,
 		DisablePreParseMultipartForm: true,
 		RequestMethods:               append(slices.Clone(fiber.DefaultMethods), otherMethod),
-		// ReadBody reads the bodies, and limits their size. fasthttp itself waits for at most BodyLimit bytes before it calls the handler.
+		// ReadBody reads the bodies, and limits their size. fasthttp waits only for the first BodyLimit bytes of a body before it calls the
+		// handler.
 		StreamRequestBody: true,
 		BodyLimit:         1,
 		ReadBufferSize:    s.MaxHeaderBytes,
@@ -232,8 +233,8 @@ func (s *Kit) Serve(l net.Listener) error {
 	return s.app.Listener(l)
 }
 
-// Shutdown stops accepting connections, and ends streams and waiting requests. Other requests may finish until ctx ends; then they are
-// canceled. Shutdown may be called twice, and before Serve.
+// Shutdown stops accepting connections, and ends streams and waiting requests. Other requests may finish, but are canceled when ctx ends.
+// Shutdown may be called twice, and before Serve.
 func (s *Kit) Shutdown(ctx context.Context) error {
 	defer s.cancel()
 	s.mu.Lock()
@@ -289,8 +290,8 @@ func isUnreserved(b byte) bool {
 	return b >= '0' && b <= '9' || b|0x20 >= 'a' && b|0x20 <= 'z' || strings.IndexByte("-._~", b) >= 0
 }
 
-// holdOpen handles a request. Meanwhile, its connection is not closed to make room for others. A stream keeps this protection until it
-// ends.
+// holdOpen handles a request. Meanwhile, the connection is not closed to make room for other connections. A stream keeps this protection
+// until it ends.
 func (s *Kit) holdOpen(c *fasthttp.RequestCtx, handle fasthttp.RequestHandler) {
 	if s.Pages.has(c.URI().PathOriginal()) {
 		handle = s.servePage
