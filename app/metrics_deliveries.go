@@ -45,7 +45,7 @@ func newDeliveryMetrics(in telemetry.Factory) deliveryMetrics {
 		}
 	}
 	for _, class := range job.SendErrors {
-		if class == job.SendDisabled || class == job.SendDeleted { // deliveries get these errors without an attempt
+		if class == job.SendDisabled || class == job.SendDeleted { // these errors end a delivery without an attempt
 			continue
 		}
 		for _, code := range []string{noAnswer, "2xx", "3xx", "4xx", "5xx"} {

@@ -58,7 +58,8 @@ func newJobMetrics(in telemetry.Factory) jobMetrics {
 	return m
 }
 
-// usualFailure returns the code with which jobs of a kind fail. Kinds that never fail get the code of a dead worker.
+// usualFailure returns the code of a failed first attempt of a kind. For kinds that never fail by themselves, it returns the code of a
+// dead worker.
 func usualFailure(k job.Kind) job.Code {
 	if reason, fails := k.FailsOn(1); fails {
 		return reason.Spec().Code

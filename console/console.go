@@ -1,5 +1,5 @@
 // Package console embeds the operator console in the binary: plain JavaScript modules for browsers. The console calls the operator API by
-// relative URLs, so the same listener must serve both.
+// relative URLs, so one listener must serve both.
 package console
 
 import (
@@ -87,7 +87,7 @@ func load(from fs.FS) (map[string]asset, error) {
 	return assets, nil
 }
 
-// types are the media types of the files. The package does not use the operating system's table, because systems differ.
+// types are the media types of the console's own files, which may differ in the tables of operating systems.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
 }
@@ -114,8 +114,8 @@ func squeeze(body []byte) []byte {
 	return squeezed.Bytes()
 }
 
-// serve sends the file, or 304 if the browser has it. Browsers may not use a cached file without asking, because an upgrade may have
-// changed it.
+// serve sends the file, or 304 if the browser has it. Browsers must check a cached file with the server before use, because an upgrade may
+// have changed the file.
 func (a asset) serve(w http.ResponseWriter, r *http.Request) {
 	header, body, tag := w.Header(), a.plain, `"`+a.tag+`"`
 	if acceptsGzip(r) {

@@ -30,12 +30,12 @@ import (
 
 // Options configure a session.
 type Options struct {
-	Target  string   // API to call through a proxy; "": FORGERUN_TARGET; if both are empty, ForgeRun at FORGERUN_URL, without a proxy
-	API     string   // API description, see "forgerun verdict --help"; "": FORGERUN_API; if both are empty, only rules from standards
-	Profile string   // fault profile; "none": no faults; "": FORGERUN_PROFILE; if both are empty, "default"
+	Target  string   // API to call through a proxy; "": FORGERUN_TARGET. If that is also empty, ForgeRun at FORGERUN_URL without a proxy
+	API     string   // API description, see "forgerun verdict --help"; "": FORGERUN_API. If that is also empty, only rules from standards
+	Profile string   // fault profile; "none": no faults; "": FORGERUN_PROFILE. If that is also empty, "default"
 	Seed    int64    // random seed of the faults; 0 means 1
 	Rules   []string // rules to judge; nil: all that apply
-	Strict  bool     // broken rules that say "should" also fail the test; FORGERUN_STRICT=1 does the same
+	Strict  bool     // also fail the test for broken "should" rules; FORGERUN_STRICT=1 does the same
 }
 
 // Service is the address and key that a test's client uses.
@@ -46,11 +46,11 @@ type Service struct {
 	label string // value of the header ForgeRun-Session; "": no header
 }
 
-const patience = 30 * time.Second // for requests about the session
+const patience = 30 * time.Second // time limit of the requests that end and judge a session
 
-// Start begins a session. At the end of the test, it judges the session. Tests may run in parallel. Under "forgerun verdict -- go test",
-// the command begins and judges the sessions. The client must then use [Service.Transport], or its requests are not assigned to the test.
-// Start skips the test if no server is configured.
+// Start begins a session. At the end of the test, it judges the session. Tests may run in parallel. If "forgerun verdict -- go test" runs
+// the tests, the command begins and judges the sessions instead. The client must then use [Service.Transport], so that its requests are
+// assigned to the test. Start skips the test if no server is configured.
 func Start(t testing.TB, o Options) *Service {
 	t.Helper()
 	o.Target, o.API = cmp.Or(o.Target, os.Getenv("FORGERUN_TARGET")), cmp.Or(o.API, os.Getenv("FORGERUN_API"))
@@ -78,7 +78,7 @@ func Start(t testing.TB, o Options) *Service {
 	return s
 }
 
-// Transport adds the test's name to each request if "forgerun verdict" runs the tests. If base is nil, it uses http.DefaultTransport.
+// Transport adds the test's name to each request if "forgerun verdict" runs the tests. A nil base means http.DefaultTransport.
 func (s *Service) Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport

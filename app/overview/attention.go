@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	jobLate      = time.Minute // a job that waits longer after its due time is late
+	jobLate      = time.Minute // a job is late if it has waited longer than this since its due time
 	deliveryLate = 5 * time.Minute
 	failedShare  = 0.2 // attention reports failures if more than this share of the ended jobs failed
-	fewestEnded  = 5   // with fewer ended jobs, attention does not report failures
+	fewestEnded  = 5   // minimum number of ended jobs for such a report
 )
 
 func manyFailed(e admin.Ends) bool {

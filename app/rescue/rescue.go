@@ -18,8 +18,8 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Rescuer releases jobs that their worker no longer runs. ASSIGNED jobs are queued again, and RUNNING jobs fail (API contract, section 14).
-// It does not know which jobs have a callback, so it calls Queue.Deliver for every job. Rescues are rare, so this is cheap.
+// Rescuer releases jobs of workers that do not run them any more. ASSIGNED jobs are queued again, and RUNNING jobs fail (API contract,
+// section 14). Rescuer does not know which jobs have a callback, so it calls Queue.Deliver for every job.
 type Rescuer struct {
 	Store     *repo.Store
 	Queue     app.Queue
@@ -31,7 +31,7 @@ type Rescuer struct {
 	OfDead    bool // true if the workers' leases have expired; false if a live worker returns jobs
 }
 
-// rescueConcurrency is how many failures are stored at the same time. One statement can store several of them.
+// rescueConcurrency is the maximum number of failures that are stored at the same time. One statement can store several failures.
 const rescueConcurrency = 64
 
 // GiveBack releases as many jobs as it can, logs the others, and returns the first error.
@@ -52,8 +52,8 @@ func (r *Rescuer) GiveBack(ctx context.Context, held []job.Held) error {
 	return group.Wait()
 }
 
-// wait returns how long a job waits before the next claim: 0 at first, then a backoff. Without the backoff, a job that crashes its worker
-// would soon crash all workers.
+// wait returns how long a job must wait before the next claim: 0 until a lease of the job has expired, then a backoff. Without the
+// backoff, a job that crashes its worker would soon crash all workers.
 func (r *Rescuer) wait(h job.Held) time.Duration {
 	if h.LeaseExpiries == 0 {
 		return 0
@@ -80,7 +80,7 @@ func (r *Rescuer) requeue(ctx context.Context, claimed []job.Held) error {
 	return nil
 }
 
-// One statement requeued many jobs, so each job gets a separate span afterwards.
+// Each job gets its own span after the fact, because one statement has requeued all jobs.
 func (r *Rescuer) reportRequeued(ctx context.Context, h job.Held, t job.Task, began time.Time) {
 	ctx, span := r.begin(ctx, h, trace.WithTimestamp(began))
 	defer app.EndSpan(span, h.JobID, job.Queued, nil)

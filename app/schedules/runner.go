@@ -14,7 +14,7 @@ import (
 
 const (
 	schedulesAtOnce = 100     // schedules per transaction
-	bytesAtOnce     = 8 << 20 // bytes of the jobs submitted in a transaction
+	bytesAtOnce     = 8 << 20 // total size of the jobs per transaction
 	deferWait       = time.Minute
 )
 
@@ -26,7 +26,7 @@ type Runner struct {
 	log     *slog.Logger
 	wake    chan struct{}
 
-	mu    sync.Mutex // locked during a round: in a test bed, a request can also run a round
+	mu    sync.Mutex // locked during a round, because requests to a test bed also run rounds
 	timer *time.Timer
 }
 
@@ -148,7 +148,7 @@ func (r *Runner) record(ctx context.Context, w *stepper) {
 	}
 }
 
-// single runs the due schedules in separate transactions, so that one failure does not block others. A schedule that fails is retried
+// single runs each due schedule in its own transaction, so that a failure does not block other schedules. It retries a failed schedule
 // after deferWait.
 func (r *Runner) single(ctx context.Context, due []job.DueSchedule) (advanced bool, err error) {
 	for _, s := range due {

@@ -83,7 +83,7 @@ func checkTimes(s *job.Schedule) (violations []job.Violation) {
 var errNever = job.Invalid(job.Violation{Pointer: "", Detail: "The schedule would never run: cron matches no time in the next " +
 	"five years, or none before end_at."})
 
-// beginFrom sets the first due time after now. It never repeats a due time that already has a job, even if the clock went back.
+// beginFrom sets the first due time after now. If the clock went back, it continues after the last due time that has a job.
 func beginFrom(s *job.Schedule, now time.Time) error {
 	times, err := timetable.New(s.Timetable, s.Anchor())
 	if err != nil {
@@ -109,7 +109,7 @@ func beginFrom(s *job.Schedule, now time.Time) error {
 	return nil
 }
 
-// Change changes a schedule of the client. A new timetable applies from now on.
+// Change changes a schedule of the client. A new timetable applies to future due times.
 func (s *Service) Change(ctx context.Context, client, id job.ID, p job.SchedulePatch) (*job.Schedule, error) {
 	violations := p.Violations
 	if p.Job != nil && len(violations) == 0 {
@@ -175,8 +175,8 @@ func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
 	return err
 }
 
-// Trigger submits a job of a schedule now, even if the schedule is paused. It does not change the due times. Until this job ends, the
-// overlap policy treats it as an earlier run.
+// Trigger submits a job of a schedule now, even if the schedule is paused. It does not change the due times. Until the job ends, it counts
+// as a running job for the overlap policy.
 func (s *Service) Trigger(ctx context.Context, client, id job.ID, now time.Time, requestID string) (*job.Job, error) {
 	sched, err := s.Store.Schedule(ctx, client, id)
 	if err != nil {

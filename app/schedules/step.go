@@ -15,7 +15,7 @@ const (
 	bytesOfStep = 1 << 20
 	// ordinaryBytes is the assumed size of a job without params.
 	ordinaryBytes = 4 << 10
-	// pendingInterval is how often a waiting run checks whether the previous run has ended.
+	// A run that waits for the end of the previous run checks this every pendingInterval.
 	pendingInterval = time.Second
 	retryInterval   = time.Second
 	// maxMissed limits how many missed due times are counted, because a schedule can miss one per second for years.
@@ -59,7 +59,7 @@ func (w *stepper) passed(due *time.Time) bool {
 	return due != nil && !begin(&w.s.Schedule, *due).After(w.s.Now)
 }
 
-// jumped reports whether a test bed's clock jumped over a due time. A run for such a due time counts as on time.
+// jumped reports whether a test bed's clock jumped over a due time. A run at such a due time counts as on time.
 func (w *stepper) jumped(due time.Time) bool { return w.s.Jumped != nil && !due.After(*w.s.Jumped) }
 
 func (w *stepper) after(due time.Time) *time.Time {
@@ -98,10 +98,10 @@ func (w *stepper) do() {
 
 func bytesOf(s *job.Schedule) int { return ordinaryBytes + len(s.Job.Params) }
 
-// catchUp returns the late due times for which the catch-up policy still runs a job. It counts the other late due times as missed.
+// catchUp returns the late due times that still get a job according to the catch-up policy. It counts the other late due times as missed.
 func (w *stepper) catchUp() (chosen []time.Time) {
 	p := &w.step.ScheduleProgress
-	late := w.s.Now.Add(-job.ScheduleOnTime - w.s.Jitter - time.Nanosecond) // due times until this time are late
+	late := w.s.Now.Add(-job.ScheduleOnTime - w.s.Jitter - time.Nanosecond) // due times up to this time are late
 	if p.DueAt.After(late) || w.jumped(*p.DueAt) {
 		return nil
 	}

@@ -29,9 +29,9 @@ func quality(accept, media string) int {
 	return weight
 }
 
-// ofMedia returns the weight of a media type in an Accept header, in thousandths (RFC 9110, section 12.5.1). The most specific media range
-// that matches decides. `best` says how specific this range is, from 1 to 3. If no range matches, both results are 0. An empty header
-// accepts everything.
+// ofMedia returns the weight of a media type in an Accept header, in thousandths (RFC 9110, section 12.5.1). The weight is that of the
+// most specific matching range. `best` says how specific this range is, from 1 (*/*) to 3. If no range matches, both results are 0. An
+// empty header accepts everything.
 func ofMedia(accept, media string) (weight, best int) {
 	if accept == "" || accept == "*/*" {
 		return fullQuality, 0
@@ -72,7 +72,7 @@ func weightOf(params string) int {
 			continue
 		}
 		weight, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-		if err != nil || !(weight >= 0 && weight <= 1) { // also refuses NaN
+		if err != nil || !(weight >= 0 && weight <= 1) { // written so that NaN is refused, too
 			return fullQuality
 		}
 		return int(weight*fullQuality + 0.5)

@@ -14,7 +14,7 @@ import (
 )
 
 // Key parses an Idempotency-Key header. The value is a structured-field string, as the draft of this header requires, or the bare key. Key
-// refuses more than one line, and returns "" if there is none.
+// refuses several lines, and returns "" without a line.
 func Key(lines ...string) (key string, err error) {
 	if len(lines) == 0 {
 		return "", nil

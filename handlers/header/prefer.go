@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Preferences are the values of a Prefer header (RFC 7240). `applied` lists the preferences that were honored.
+// Preferences are the values of a Prefer header (RFC 7240), with marks of the preferences that were honored.
 type Preferences struct {
 	given   map[string]string // values by lower-case name
 	applied []string
@@ -28,7 +28,7 @@ var (
 	escaped    = regexp.MustCompile(`\\(.)`)
 )
 
-// ParsePrefer parses a Prefer header. The first of repeated preferences counts. Parameters and malformed parts are ignored.
+// ParsePrefer parses a Prefer header. If a preference is repeated, the first one counts. Parameters and malformed parts are ignored.
 func ParsePrefer(header string) *Preferences {
 	if header == "" {
 		return &Preferences{}
@@ -56,7 +56,7 @@ func (p *Preferences) Has(name string) bool {
 	return ok && value == ""
 }
 
-// MaxWait is the longest time that a request may wait for its job.
+// MaxWait is the maximum time that a request can wait for a change.
 const MaxWait = 30 * time.Second
 
 // Wait returns how long the client wants to wait, at most MaxWait. It returns false if there is no valid number of seconds.
@@ -72,7 +72,7 @@ func (p *Preferences) Wait() (time.Duration, bool) {
 	return time.Duration(n) * time.Second, true
 }
 
-// ApplyWait marks a requested wait as honored, even if the response did not need to wait.
+// ApplyWait marks a requested wait as honored, also if no wait was necessary.
 func (p *Preferences) ApplyWait() {
 	if limit, ok := p.Wait(); ok {
 		p.applied = append(p.applied, "wait="+strconv.Itoa(int(limit/time.Second)))

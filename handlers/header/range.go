@@ -12,8 +12,8 @@ type Span struct{ First, Last int }
 // rangeForm matches a Range header with one range of bytes.
 var rangeForm = regexp.MustCompile(`^(?i:bytes)=[ \t,]*([0-9]*)-([0-9]*)[ \t,]*$`)
 
-// ParseRange parses a Range header (RFC 9110, section 14.1.2) for a body of the given size. ParseRange returns nil for the whole body. It
-// ignores a header with several ranges, another unit or a malformed value. It returns false for a range outside the body.
+// ParseRange parses a Range header (RFC 9110, section 14.1.2) for a body of the given size. It returns nil and true if the header is to be
+// ignored: several ranges, another unit or a malformed value. It returns false for a range outside the body.
 func ParseRange(header string, size int) (*Span, bool) {
 	match := rangeForm.FindStringSubmatch(header)
 	if match == nil || size == 0 {

@@ -30,7 +30,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	// The library waits as the service asks, retries safe requests, and repeats a submission with its idempotency key.
+	// The client library waits as long as the service asks, retries safe requests, and repeats a submission with the same idempotency key.
 	c, err := client.New(client.Config{
 		URL: os.Getenv("FORGERUN_URL"), Key: os.Getenv("FORGERUN_API_KEY"), MaxTries: 10, Timeout: 10 * time.Second,
 	})
@@ -50,7 +50,7 @@ func run(ctx context.Context) error {
 		accepted, err := c.Submit(ctx, client.JobRequest{Type: client.Execute, WorkKind: kind},
 			client.CorrelationID(fmt.Sprintf("order-%d-%d", os.Getpid(), n)))
 		if err != nil {
-			gaveUp = append(gaveUp, err) // the other orders continue
+			gaveUp = append(gaveUp, err) // continue with the other orders
 			continue
 		}
 		ids = append(ids, accepted.JobID)
@@ -100,7 +100,8 @@ func register(ctx context.Context, c *client.Client, url string) (hook *client.W
 	return nil, errors.New("the responses with the secret were lost")
 }
 
-// handler accepts only deliveries that are signed with the secret of the webhook. It responds to a repeated delivery as to the first one.
+// handler accepts only deliveries that are signed with the secret of the webhook. It sends the same response to the repetition of a
+// delivery.
 func (e *ends) handler(v client.Verifier) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		message, err := v.Verify(r)

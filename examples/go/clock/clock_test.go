@@ -1,5 +1,5 @@
-// Package clock tests in seconds what takes days, by moving the clock of a ForgeRun server. No other client may use the server meanwhile,
-// because the clock moves for all.
+// Package clock moves the clock of a ForgeRun server, to test events of several days within seconds. No other client may use the server
+// meanwhile, because the clock moves for all clients.
 //
 //	FORGERUN_URL=http://127.0.0.1:8080 go test -count=1 ./examples/go/clock
 package clock
@@ -25,7 +25,7 @@ func TestKeyExpires(t *testing.T) {
 	requireCode(t, err, "RFA_AUTH_TOKEN_EXPIRED")
 }
 
-// A client that renews its key in time does not notice the expiry. Both keys are valid for a while.
+// A client that renews its key in time does not notice the expiry. The old key stays valid for a while.
 func TestKeyIsRenewed(t *testing.T) {
 	id, c := register(t)
 	session := must(c.StartSession(t.Context(), client.SessionRequest{Rules: []string{"key-renewal"}}))
@@ -50,7 +50,7 @@ func TestResultIsGone(t *testing.T) {
 	requireCode(t, err, "RFA_RESULT_GONE")
 }
 
-// A failure with retryAfter of a day is retried a day later.
+// After a failure with a retryAfter of a day, the next attempt runs a day later.
 func TestRetryOfTomorrow(t *testing.T) {
 	_, c := register(t)
 	request := client.JobRequest{Type: client.Execute, WorkKind: client.KindCustom, AutoRetry: true,

@@ -18,7 +18,7 @@ type work struct {
 	known map[string]string    // job ids by idempotency key or unique name
 }
 
-// submit creates a job, or returns the existing job with the same name. With an empty name it always creates a job.
+// submit returns the existing job with this name, or creates a job. With an empty name, it always creates a job.
 func (w *work) submit(name string) (id string, made bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -30,8 +30,7 @@ func (w *work) submit(name string) (id string, made bool) {
 	return id, true
 }
 
-// done reports whether the job with an id has ended, and whether it exists. The second job takes longer, so that the jobs end at different
-// times.
+// done reports whether a job has ended, and whether it exists. The second job takes longer, so that the jobs end at different times.
 func (w *work) done(id string) (done, exists bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
