@@ -26,8 +26,8 @@ import (
 	"time"
 )
 
-// Config describes how to reach a ForgeRun service. Only URL is required. A printed Config does not show Key, except in an unexported
-// struct field. Store the Client that New returns instead of the Config.
+// Config describes how to reach a ForgeRun service. Only URL is required. A printed Config hides Key, except in an unexported struct
+// field. So do not store a Config; store the Client that New returns.
 type Config struct {
 	URL string // base address, with or without /v1
 	Key string // API key; "" for public calls

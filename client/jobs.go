@@ -226,8 +226,8 @@ func (c *Client) Result(ctx context.Context, id string, options ...Option) (*Res
 	return result, nil
 }
 
-// digestMatches compares the body with the digests in the given header fields. It ignores digests with unknown algorithms. `known` is true
-// if another digest exists, and `matches` is true if the body matches all of these.
+// digestMatches compares the body with the digests in the given header fields. It ignores unknown algorithms. `known` is true if there is
+// a digest with a known algorithm. `matches` is true if the body matches all such digests.
 func digestMatches(h http.Header, body []byte, fields ...string) (matches, known bool) {
 	sum, long := sha256.Sum256(body), sha512.Sum512(body)
 	for _, name := range fields {

@@ -18,12 +18,12 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// ErrSignature is returned for a message that is forged, changed or too old. Answer 401 to it. For all other errors, answer 503, so that
-// the service sends the message again: Verify could not decide, for example because the keys could not be read.
+// ErrSignature is returned for a message that is forged, changed or too old. Answer 401 to it. Other errors mean that Verify could not
+// decide, for example because it could not read the keys. Answer 503 to these, so that the service sends the message again.
 var ErrSignature = errors.New("client: the message signature is invalid or too old")
 
-// A Verifier checks webhook deliveries and callbacks as described in docs/reference/webhooks.md. Set Secret, Keys, or both. With both,
-// Verify checks the message twice. A Verifier is safe for concurrent use.
+// A Verifier checks webhook deliveries and callbacks as described in docs/reference/webhooks.md. Set Secret, Keys, or both. Verify checks
+// the message with each of them that is set. A Verifier is safe for concurrent use.
 type Verifier struct {
 	// Secret is the secret of the webhook, such as whsec_... Callbacks have none. Do not store a Verifier in an unexported struct field,
 	// because fmt would print the secret.

@@ -29,7 +29,7 @@ type leader struct {
 
 	mu      sync.Mutex
 	until   time.Time     // zero while this process does not lead
-	lapse   *time.Timer   // calls `lapsed` when the lease expires; after that, resets the backlog metrics
+	lapse   *time.Timer   // calls `lapsed` when the lease expires, and resets the backlog metrics backlogMemory later
 	leads   chan struct{} // closed while this process leads
 	elected chan struct{} // receives a value after an election, to count the backlog
 }

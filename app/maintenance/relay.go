@@ -20,8 +20,8 @@ const (
 
 // relay enqueues jobs with lost tasks again. Postgres knows which jobs wait; Redis may lose their tasks.
 //
-// Each round checks the oldest due, unclaimed jobs. If a task of them was missing, Redis may have lost all tasks, so the relay checks the
-// next batch at once.
+// Each round checks the oldest due, unclaimed jobs. If one of their tasks was missing, Redis may have lost all tasks, so the relay checks
+// the next batch at once.
 //
 // If no worker can run the oldest jobs, later jobs never become the oldest. So the relay sometimes also checks a batch of later jobs.
 type relay struct {

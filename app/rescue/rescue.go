@@ -52,8 +52,8 @@ func (r *Rescuer) GiveBack(ctx context.Context, held []job.Held) error {
 	return group.Wait()
 }
 
-// wait returns how long a job must wait before the next claim: 0 until a lease of the job has expired, then a backoff. Without the
-// backoff, a job that crashes its worker would soon crash all workers.
+// wait returns how long a job must wait before the next claim: 0 at first, and a backoff if earlier workers of the job have died. Without
+// the backoff, a job that crashes its worker would soon crash all workers.
 func (r *Rescuer) wait(h job.Held) time.Duration {
 	if h.LeaseExpiries == 0 {
 		return 0

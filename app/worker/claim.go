@@ -13,7 +13,7 @@ import (
 
 // Handle executes the job of a task if the job is waiting and due. It returns nil if the attempt succeeded, the job was canceled, or the
 // lease was lost. It returns job.TaskFailed after a failed attempt, and job.ErrTaskStale if no attempt was made. It returns job.TaskEarly
-// if the job is not due, or this worker takes no jobs at the moment. After any other error, the queue offers the task again.
+// if the job is not due, or if this worker is stopped or refuses the kind. After any other error, the queue offers the task again.
 //
 // The end of ctx ends the wait for a slot or a lease, but does not stop the job.
 func (w *Worker) Handle(ctx context.Context, t job.Task) error {
@@ -105,7 +105,7 @@ func (w *Worker) dropTask(reason string) error {
 // stoppedWait is the delay of a task that reached a paused or drained worker.
 const stoppedWait = time.Second
 
-// Stopped reports whether an operator has paused or drained this worker, under its current lease or an earlier one.
+// Stopped reports whether operators have paused all jobs, or drained this worker by one of its latest ids.
 func (w *Worker) Stopped(p job.Pauses) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -93,7 +93,7 @@ func TestThousandConcurrentRequestsWithOneKey(t *testing.T) {
 	for i := range requests {
 		group.Go(func() error {
 			a := u.trySubmit(apis[i%2], body)
-			for a.status == http.StatusServiceUnavailable { // another request with the key is in progress
+			for a.status == http.StatusServiceUnavailable { // until the other request with this key has ended
 				a = u.trySubmit(apis[i%2], body)
 			}
 			if a.header.Get("Idempotency-Replayed") == "" {

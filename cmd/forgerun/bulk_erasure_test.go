@@ -27,7 +27,7 @@ func (u *user) bulk(api *proc, body string) string {
 	return a.header.Get("Location")
 }
 
-// awaitBulk waits until `done` jobs are processed; done < 0 means the end of the operation.
+// awaitBulk waits until `done` jobs are processed. If `done` is negative, it waits for the end of the operation.
 func (u *user) awaitBulk(api *proc, path string, done int) (a answer) {
 	u.s.t.Helper()
 	eventually(u.s.t, "the bulk operation makes progress", func() bool {
@@ -37,7 +37,7 @@ func (u *user) awaitBulk(api *proc, path string, done int) (a answer) {
 	return a
 }
 
-// Another leader continues the operation, and every job is retried once.
+// After the kill, another leader continues the operation. Every job is retried exactly once.
 func TestBulkRetrySurvivesKilledLeader(t *testing.T) {
 	s := newStack(t, hooks, env{"FORGERUN_WORKER_CONCURRENCY": "50"})
 	leader := s.startLeader()
@@ -153,7 +153,7 @@ func TestErasureSurvivesKilledLeader(t *testing.T) {
 	delete(s.accepted, queued)
 	s.mu.Unlock()
 	s.awaitDeliveries()
-	different := map[string]bool{} // a delivery may be repeated
+	different := map[string]bool{} // a repeated delivery counts once
 	for _, d := range spared.of(kept) {
 		different[d.id()] = true
 	}

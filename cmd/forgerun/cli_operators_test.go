@@ -56,7 +56,7 @@ func operatorCommands(sh *shell) {
 	require.NotContains(t, sh.ok("admin", "pauses"), pause)
 	sh.exits(command.Failed, "No pause with this id was found", "admin", "resume", pause)
 
-	// Only the command that creates a key prints its secret.
+	// Only the command that creates a key prints the key's secret.
 	made := sh.object("clients", "create", "--with-key")
 	client, key, secret := made["client_id"].(string), made["key_id"].(string), made["api_key"].(string)
 	sh.stack.secret(secret)

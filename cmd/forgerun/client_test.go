@@ -19,7 +19,7 @@ import (
 type user struct {
 	s       *stack
 	id, key string
-	admin   *http.Client // operators only: connects to the admin listener
+	admin   *http.Client // client for the admin listener; nil for users of the public API
 }
 
 // If there was no response, err is set.

@@ -282,7 +282,7 @@ func TestConsoleBulk(t *testing.T) {
 	c.open("jobs?state=FAILED")
 	c.press("Retry all matching jobs…")
 	c.says("200 jobs match")
-	c.fill("rate", "1") // so slowly that even a slow browser shows the progress
+	c.fill("rate", "1") // slow enough for any browser to show the progress
 	c.press("Retry 200")
 	c.until("the page of the operation", `location.hash.startsWith("#/bulk/") && document.body.innerText.includes("RUNNING")`)
 	c.until("progress, live", `document.querySelector("progress").value >= 2`)

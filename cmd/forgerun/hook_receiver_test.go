@@ -152,7 +152,7 @@ func (r *receiver) await(what string, like func(received) bool) (found received)
 	return found
 }
 
-// hold returns an `answer` for newReceiver. This function waits until `release` is called or the sender stops waiting.
+// hold returns an `answer` for newReceiver. The `answer` waits until `release` is called or the sender gives up.
 func hold() (answer func(received, http.ResponseWriter, *http.Request), release func()) {
 	open := make(chan struct{})
 	return func(_ received, w http.ResponseWriter, request *http.Request) {

@@ -28,8 +28,8 @@ type proc struct {
 	paused bool
 }
 
-// startProc runs the program with these environment variables and no others. When the process ends, it checks the log: no data race, only
-// JSON objects, no secrets.
+// startProc runs the program with these environment variables and no others. When the process ends, startProc checks that the log contains
+// no data race, only JSON objects and no secrets.
 func startProc(t *testing.T, env map[string]string, secrets func() []string, args ...string) *proc {
 	t.Helper()
 	return startProgram(t, testkit.Program(t, "forgerun"), env, secrets, args...)

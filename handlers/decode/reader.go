@@ -22,7 +22,7 @@ const (
 	maxMembers      = 4000 // members of one object
 	maxAllMembers   = 50_000
 	maxElements     = 50_000 // elements of all arrays of the body together
-	maxOuter        = 64     // members of the outermost object; valid bodies have fewer
+	maxOuter        = 64     // members of the outermost object; enough for all valid bodies
 	maxFound        = 2000   // findings that are stored; further findings are only counted
 	minExponent     = -324   // minimum exponent of a number: that of the smallest float64, because databases may refuse smaller numbers
 	maxPointerBytes = 256

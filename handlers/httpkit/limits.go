@@ -159,7 +159,7 @@ const pieceBytes = 16 << 10
 // Pieces returns the number of pieces in a body, rounded up.
 func Pieces(body []byte) int { return (len(body) + pieceBytes - 1) / pieceBytes }
 
-// The rate limit counts a request with a filter as FilteredCost requests, because a filter may scan up to 20,000 jobs.
+// FilteredCost is how many requests the rate limit counts for one request with a filter. A filter may scan up to 20,000 jobs.
 const FilteredCost = 10
 
 // DecodeLimits returns the limits for decoding submissions.
