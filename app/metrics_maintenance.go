@@ -19,7 +19,7 @@ const (
 // RepairStranded labels repairs of jobs and deliveries that were written while Postgres' clock was ahead.
 const RepairStranded = "stranded"
 
-// Resumed labels jobs that no longer wait for a pause or a client's limit.
+// Resumed labels jobs that are queued again after they waited because of a pause or a client's limit.
 const Resumed = "resumed"
 
 // Clocks that are checked for sudden changes.

@@ -65,7 +65,7 @@ type Client struct {
 	now       func() time.Time
 	sleep     func(context.Context, time.Duration) error
 	rand      func() float64
-	err       error // if set, every call returns it
+	err       error // if set, every call returns this error
 }
 
 // New returns a client without connecting. An error means an invalid configuration.
@@ -235,7 +235,7 @@ func (c *Client) CreateKey(ctx context.Context, clientID string, rotate bool, op
 	return fetch[Key](ctx, c, post(options, "clients", clientID, "keys").with(KeyRequest{Rotate: rotate}).once())
 }
 
-// RevokeKey ends a key immediately. It is safe to repeat.
+// RevokeKey ends a key immediately. Repeated calls do no harm.
 func (c *Client) RevokeKey(ctx context.Context, clientID, keyID string, options ...Option) error {
 	r := post(options, "clients", clientID, "keys", "revoke").with(map[string]string{"key_id": keyID})
 	a, err := c.send(ctx, r)

@@ -21,7 +21,7 @@ type Problem struct {
 	// Tries is the number of requests sent for the call. If Tries is over 1, an earlier request may have succeeded although the last one was
 	// refused.
 	Tries      int
-	Extensions map[string]json.RawMessage // members without a field here
+	Extensions map[string]json.RawMessage // members that have no field in this struct
 }
 
 func (p *Problem) Error() string {

@@ -28,7 +28,7 @@ func TerminalStatus(status string) bool {
 
 // Limits of resubmission (async-problem-details, sections 3.7 and 9.4).
 const (
-	MaxSubmissions = 5           // of the same work, including the first one
+	MaxSubmissions = 5           // maximum submissions of the same work, including the first one
 	minRetryDelay  = time.Second // minimum, even if retryAfter is less
 	maxRetryDelay  = time.Hour   // RetryDelay refuses longer waits
 )

@@ -31,7 +31,7 @@ type request struct {
 	body   []byte
 	id     string // expected id in the response; "" for any
 	repeat repetition
-	secret bool // the response has a key or secret: errors do not show its body
+	secret bool // the response has a key or secret, so errors do not show the body
 	raw    bool // the response may be of any type, not only JSON
 	limit  int  // 0: maxResponse
 	settings

@@ -27,7 +27,7 @@ type stream struct {
 	request *request
 	yield   func(Message, error) bool
 
-	lastID    string // of the last complete frame with an id
+	lastID    string // id of the last complete frame that has one
 	reconnect time.Duration
 	connected bool
 	failures  int  // consecutive connections that lasted less than `lasting`
@@ -161,7 +161,7 @@ func (w *watchedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Size limits of an event stream. An event has up to 256 KiB of data. JSON escapes can make this six times as long.
+// Size limits of an event stream. An event has up to 256 KiB of data, which JSON escapes can make six times as long.
 const (
 	maxLine  = 2 << 20
 	maxEvent = 4 << 20

@@ -28,7 +28,7 @@ type Verifier struct {
 	// Secret is the secret of the webhook, such as whsec_... Callbacks have none. Do not store a Verifier in an unexported struct field,
 	// because fmt would print the secret.
 	Secret string
-	// Keys returns the public key with this id. Set it to Client.Directory().Key.
+	// Keys returns the public key with this id. Use the method Key of Client.Directory().
 	Keys func(keyID string) (ed25519.PublicKey, error)
 	// URL is the registered URL of the webhook or callback, even if a proxy rewrites the URL of requests. URL is required if Keys is set.
 	URL string

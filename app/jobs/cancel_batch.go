@@ -44,7 +44,7 @@ func (s *Service) completed(ctx context.Context, client, id job.ID) (*job.Batch,
 			return b, nil
 		}
 		if _, err := s.Completer.Complete(ctx, []job.ID{id}); err != nil {
-			s.Completer.Touch(id) // Completer.Run will complete the batch later
+			s.Completer.Touch(id) // lets Completer.Run complete the batch later
 			return b, nil
 		}
 	}

@@ -27,7 +27,7 @@ const (
 	// Counting a million jobs takes 0.1 s or more, so counts are rare. Only a count frees the capacity of ended jobs. The limits hold even if
 	// no count succeeds.
 	countShare = 100     // pause after a count, as a multiple of its duration; counts then use 1 % of the time
-	nearShare  = 10      // pause while little capacity is free, as a multiple of the count's duration
+	nearShare  = 10      // pause instead of countShare while little capacity is free
 	fewJobs    = 100_000 // if the limit per client is at least this, a count lists only large clients; see shares
 	maxRate    = 50_000  // jobs per second that all other processes may accept together
 )
@@ -54,7 +54,7 @@ type Capacity struct {
 	accepted    []clientLoad // jobs that the latest count per client does not contain
 	workers     int          // live workers; unknownWorkers before the first count
 
-	waiting  singleflight.Group // merges renewals of waiting requests
+	waiting  singleflight.Group // concurrent callers share one renewal
 	renewing sync.Mutex         // protects the fields below
 
 	mine      job.Load  // this process's stored jobs that were not reported yet when the latest count started
@@ -97,7 +97,7 @@ func (c *Capacity) reserve(ctx context.Context, client job.ID, jobs job.Load) (*
 	}
 }
 
-// take takes capacity from the lease. It returns nil if the lease must be renewed first, and an error if no capacity is free.
+// take reserves capacity of the lease. It returns an error if a limit is reached, and two nils if the lease must be renewed first.
 func (c *Capacity) take(l clientLoad) (*reservation, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

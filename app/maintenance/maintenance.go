@@ -1,5 +1,5 @@
-// Package maintenance repairs the effects of crashes, in the process that holds the leader's lease. For example, it queues due jobs,
-// replaces lost tasks and requeues jobs of dead workers.
+// Package maintenance runs periodic tasks in the process that holds the leader's lease. For example, they queue due jobs, replace lost
+// tasks and requeue jobs of dead workers.
 package maintenance
 
 import (

@@ -36,8 +36,8 @@ func (m *Maintenance) rescue(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// completeBatches completes batches that stayed open because a process died after it ended their last job. Each round continues after the
-// last batch that the previous round checked.
+// completeBatches completes batches that stayed open because a process died after the end of the batch's last job. Each round continues
+// after the last batch that the previous round checked.
 func (m *Maintenance) completeBatches(ctx context.Context, leading func() bool) error {
 	ready, last, err := m.Store.ReadyBatches(ctx, m.completeAfter, completerLook)
 	if err != nil {

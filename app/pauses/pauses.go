@@ -1,5 +1,5 @@
-// Package pauses has the use cases for pausing and resuming work. Its Watch caches the current pauses. Claims do not use the cache: their
-// SQL reads the pauses.
+// Package pauses has the use cases for pausing and resuming work. Its Watch caches the current pauses. Claims do not use this cache,
+// because their SQL reads the pauses itself.
 package pauses
 
 import (

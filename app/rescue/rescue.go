@@ -1,4 +1,4 @@
-// Package rescue requeues or fails jobs whose worker has died.
+// Package rescue requeues or fails jobs of dead workers.
 package rescue
 
 import (

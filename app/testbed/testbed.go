@@ -1,4 +1,4 @@
-// Package testbed stores the faults that clients request for their own traffic, and applies them to each request.
+// Package testbed has the use cases of a test bed: faults, sessions, verdicts, fixtures and the clock.
 package testbed
 
 import (

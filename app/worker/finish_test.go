@@ -67,8 +67,8 @@ func TestFinishIsRetriedWhileStorageFails(t *testing.T) {
 	})
 }
 
-// A heartbeat can return between the commit of an outcome and its response. The heartbeat no longer lists the job. This must not stop the
-// write.
+// A heartbeat can return between the commit of an outcome and its response. Such a heartbeat no longer lists the job, but must not stop
+// the write.
 func TestHeartbeatDuringFinish(t *testing.T) {
 	working(t, takes(time.Second), func(t *testing.T, w *world) {
 		task := w.store.add()

@@ -137,8 +137,8 @@ func (w *Worker) signalChange() {
 }
 
 // enter records an attempt in `busy`. It is called before the claim, so that Drain also waits for the claim. It returns false if the
-// attempt is busy already, because its task is repeated. Without this check, storage would confirm the claim again, and the attempt would
-// run twice.
+// attempt is busy already, because its task was delivered twice. Without this check, storage would confirm the second claim, too, and the
+// attempt would run twice.
 func (w *Worker) enter(a attempt) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

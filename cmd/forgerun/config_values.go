@@ -77,7 +77,7 @@ func optional(parse func(string) error) func(string) error {
 	}
 }
 
-// endpoint reads the URL of a trace collector. It refuses a user and a password: OpenTelemetry would not send them.
+// endpoint reads the URL of a trace collector. It refuses a user and a password, because OpenTelemetry would not send them.
 func endpoint(field *string) func(string) error {
 	return webURL(field, "an http or https URL without user and password, such as http://127.0.0.1:4318; credentials belong in "+
 		"OTEL_EXPORTER_OTLP_HEADERS", func(u *url.URL) bool { return u.User == nil })

@@ -27,7 +27,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// runDev runs all roles in this process. It starts Postgres or Redis if that store is not configured.
+// runDev runs all roles in this process. It starts the stores that are not configured: Postgres, Redis or both.
 func (p *program) runDev(ctx context.Context, cfg Config) (err error) {
 	if cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
 		return err
@@ -228,8 +228,8 @@ func startOwnPostgres(ctx context.Context, cfg *Config, log *slog.Logger) (*loca
 	return local.StartPostgres(ctx, options)
 }
 
-// programsDir returns the folder for downloaded programs. If possible, it is outside the data folder, which the verdict command deletes.
-// If forgerun runs as root, Postgres runs as another user, who must be able to enter the folder.
+// programsDir returns the folder for downloaded programs. The folder is outside the data folder if possible, because the verdict command
+// deletes the data folder. If forgerun runs as root, Postgres runs as another user, who must be able to enter the folder.
 func programsDir(cfg *Config) string {
 	if os.Geteuid() == 0 {
 		return "/var/lib/forgerun/programs"

@@ -265,7 +265,7 @@ func (p *process) close() {
 	p.lines.Flush()
 }
 
-// errorFields returns the fields of an error for a log line (section 16 of the API contract).
+// errorFields returns the fields of an error for a log line (API contract, section 16).
 func errorFields(err error) slog.Attr {
 	return slog.Group("", slog.String("error_code", string(job.CodeOf(err))), slog.String("error_message", err.Error()))
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/consumer"
 )
 
-// workerStore renews leases over a separate connection: an exhausted pool must not end leases.
+// workerStore renews leases over a separate connection, because an exhausted pool must not end leases.
 type workerStore struct {
 	*repo.Store
 	*repojobs.Leases

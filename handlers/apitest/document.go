@@ -1,5 +1,5 @@
-// Package apitest compares responses, webhook deliveries and event streams with the OpenAPI and AsyncAPI documents. It is strict: an
-// undocumented status, media type, header or member is an error.
+// Package apitest compares responses, webhook deliveries and event streams with the OpenAPI and AsyncAPI documents. An undocumented
+// status, media type, header or member is an error.
 package apitest
 
 import (
@@ -23,7 +23,7 @@ type Document struct {
 	*document
 }
 
-// New reads a document in YAML. Each text is parsed only once per process.
+// New reads a document in YAML. The same text is parsed only once per process.
 func New(t testing.TB, text []byte) *Document {
 	t.Helper()
 	load, _ := parsed.LoadOrStore(sha256.Sum256(text), sync.OnceValues(func() (*document, error) { return parseDocument(text) }))

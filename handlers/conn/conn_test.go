@@ -129,7 +129,7 @@ func TestOldestIdleConnectionIsClosed(t *testing.T) {
 	fifth.Begin()
 	refused, none := connect()
 	require.Nil(t, none)
-	<-refused.closed // no connection is idle
+	<-refused.closed // refused, because no connection is idle
 	for range 2 {
 		require.NoError(t, third.Close())
 		require.Equal(t, 3, l.open)

@@ -195,8 +195,8 @@ func (l *Listener) forget(c *Conn) {
 	}
 }
 
-// Close closes the listener. After silentGrace, it also closes connections that have sent nothing. fasthttp would wait five seconds for
-// them. Repeated calls do nothing and return the same error.
+// Close closes the listener. After silentGrace, it also closes connections that have sent nothing. Without this, fasthttp would wait five
+// seconds for them. Repeated calls do nothing and return the same error.
 func (l *Listener) Close() error {
 	l.once.Do(func() {
 		close(l.closed)

@@ -78,7 +78,7 @@ func (r *reader) checkResult(at string, p *job.PlannedResult) {
 	}
 }
 
-// plannedProblem reads a problem document. Members that are not in the struct below become extensions.
+// plannedProblem reads a problem document. Members without a field in the struct below become extensions.
 func (r *reader) plannedProblem(at string, text []byte) job.PlannedProblem {
 	var sent struct {
 		Type       string         `json:"type"`

@@ -90,7 +90,7 @@ type finding struct {
 	path     []string
 	place    int // index of the outermost member that contains the mistake
 	isForm   bool
-	sentence func(path []string) string // describes the mistake; called only for findings in the response
+	sentence func(path []string) string // returns a sentence about the mistake; called only for findings that the response shows
 }
 
 // find records a mistake in the value at the current path. If a required member is missing in the value, `missing` is the member's name.

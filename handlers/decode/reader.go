@@ -1,5 +1,5 @@
-// Package decode reads the JSON bodies of requests. The reader checks the JSON text. The schemas of the OpenAPI documents check the
-// values. A function per kind of body checks the rest.
+// Package decode reads the JSON bodies of requests. The reader checks the JSON text, and the values against the schemas of the OpenAPI
+// documents. Each kind of body has a function that checks the rest.
 package decode
 
 import (
@@ -136,7 +136,7 @@ func (r *reader) document(schema string, v any) {
 	r.recordFindings()
 	text := r.body
 	switch {
-	case len(r.wrong) > 0 && len(r.outer) == 0: // an array with invalid elements
+	case len(r.wrong) > 0 && len(r.outer) == 0: // the body is an array with invalid elements
 		return
 	case len(r.wrong) > 0:
 		text = r.without(r.wrong...)

@@ -14,7 +14,7 @@ import (
 //go:generate go run -C ../../tools ./bundle ../handlers/docs/source/events ../handlers/docs/asyncapi.yaml
 //go:generate go run -C ../../tools ./bundle ../handlers/docs/source/operator ../handlers/operator/openapi.yaml
 
-// The documents of the API, built from the files in the folder source. Tests compare them with routes, views and responses.
+// The documents of the API are built from the files in the folder `source`. Tests compare the documents with routes, views and responses.
 var (
 	//go:embed openapi.yaml
 	OpenAPI []byte
@@ -76,7 +76,7 @@ var Operations = sync.OnceValue(func() map[string]string {
 	all := map[string]string{}
 	for path, item := range document.Paths {
 		for method, of := range item {
-			operation, _ := of.(map[string]any) // skip the parameters of a path
+			operation, _ := of.(map[string]any) // not a map for the parameters of a path
 			if id, ok := operation["operationId"].(string); ok {
 				all[strings.ToUpper(method)+" "+path] = id
 			}

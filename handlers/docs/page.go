@@ -79,7 +79,7 @@ func unzipped(name string) string {
 }
 
 // PagePolicy is the Content Security Policy (Level 3) of pages without a script. Such a page cannot load anything, submit forms or be
-// framed. Its inline style is allowed by hash.
+// framed. The policy allows the page's inline style by hash.
 var PagePolicy = policy + "; style-src " + hashOf(baseStyle)
 
 const policy = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -27,7 +27,7 @@ func mustID(text string) job.ID {
 	return id
 }
 
-// sampleOf returns a sample response or outcome document for a problem type. The service's own code builds it.
+// sampleOf returns a sample response or outcome document for a problem type, built by the same code as real ones.
 func sampleOf(e entry, links job.Links) string {
 	switch {
 	case e.Batch:

@@ -76,7 +76,7 @@ func (s *API) jobEvents(r *httpkit.Request) error {
 	return s.listEvents(r, from, false)
 }
 
-// A list starts with the oldest stored event, a stream with new events.
+// A list starts with the oldest stored event, but a stream starts with new events.
 func (s *API) clientEvents(r *httpkit.Request) error {
 	from := &clientSource{api: s, client: r.Caller.ClientID}
 	if r.WantsStream() {

@@ -54,11 +54,11 @@ func Language(acceptLanguage string) string {
 	return job.Languages[index]
 }
 
-// traceparentForm has version, trace-id, parent-id, flags, and additions of later versions.
+// traceparentForm matches version, trace-id, parent-id, flags, and additions of later versions.
 var traceparentForm = regexp.MustCompile(`^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$`)
 
 // Traceparent returns the span of a traceparent header (W3C Trace Context). The span is invalid if the header is malformed.
-// OpenTelemetry's propagator is not used because it refuses undefined flags, which the standard says to ignore.
+// OpenTelemetry's propagator is not used, because it refuses undefined flags. The standard says to ignore such flags.
 func Traceparent(value string) trace.SpanContext {
 	const maxBytes = 110
 	if len(value) > maxBytes {

@@ -19,7 +19,7 @@ import (
 
 const authorizationForm = "Send your API key in a single header: Authorization: Bearer frk_..."
 
-// maxTokenBytes is well above the length of any key or token.
+// No key or token is nearly as long as maxTokenBytes.
 const maxTokenBytes = 512
 
 // Callers authenticates requests.
@@ -28,7 +28,7 @@ type Callers interface {
 	Admit(r *Request) error
 	// Refused is called after Admit has refused a request.
 	Refused(r *Request, p *problem.Document)
-	// Recheck refuses a request if the caller has lost permissions since the request began.
+	// Recheck returns an error if the caller has lost permissions since the request began.
 	Recheck(r *Request) error
 }
 

@@ -89,7 +89,7 @@ type incoming struct {
 	bytes []byte
 	whole bool
 	wrong error            // why the body was not read completely
-	small *[SmallBody]byte // array behind the field bytes; nil if the body is larger
+	small *[SmallBody]byte // array of the slice `bytes`; nil if the body is larger
 	taken int              // reserved bytes of bodyMemory
 	read  int              // bytes received before the body was dropped
 }
@@ -216,9 +216,9 @@ func (r *Request) releaseSmall() {
 	}
 }
 
-// JSONBody returns the body, which must not be compressed. It also waits for a storage slot. The media type of the body must be
-// application/json or one of `others`. The result is valid until the handler returns. If `optional` is true, the body may be missing; the
-// result is then nil.
+// JSONBody reads the body and waits for a storage slot. The body must not be compressed. The media type of the body must be
+// application/json or one of `others`. The result is valid until the handler returns. If `optional` is true, a missing body is allowed and
+// returned as nil.
 func (r *Request) JSONBody(optional bool, others ...string) ([]byte, error) {
 	body, err := r.ReadBody()
 	if err != nil {
@@ -308,7 +308,8 @@ func refusal(fctx *fasthttp.RequestCtx, err error) error {
 	return err
 }
 
-// readError maps fasthttp's errors to codes. The statuses 408 and 431 have no code, so they use the code of malformed requests.
+// readError maps fasthttp's errors to codes. The statuses 408 and 431 have no code of their own, so they use the code of malformed
+// requests.
 func readError(err error) error {
 	var timeout net.Error
 	var misframed conn.FramingError

@@ -22,8 +22,8 @@ func (r *Request) Unchanged(tag string) bool {
 // Has reports whether the request has a header.
 func (r *Request) Has(name string) bool { return len(r.Request().Header.PeekAll(name)) > 0 }
 
-// shownBy maps the path of each route to the GET route with that path, or with the nearest parent path. A resource without a GET route has
-// no entity tag, so no condition can match it.
+// shownBy maps the path of each route to the GET route with the same path, or else with the nearest parent path. A resource without a GET
+// route has no entity tag, so If-Match never matches.
 func shownBy(routes []Route) map[string]*Route {
 	reads, shown := map[string]*Route{}, map[string]*Route{}
 	for i, rt := range routes {
@@ -77,7 +77,7 @@ func errUnmatched(tag string) error {
 	return problem.WithStatus(fiber.StatusPreconditionFailed, detail)
 }
 
-// Request headers other than Accept that change the response of GET.
+// currentTag removes these request headers, because they change the response of GET.
 var readingHeaders = []string{"Prefer", fiber.HeaderIfNoneMatch, fiber.HeaderRange}
 
 // currentTag returns the entity tag that the client would get from the GET route ("": none), or the route's error. It restores the request

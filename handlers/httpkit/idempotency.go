@@ -14,7 +14,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Scopes of idempotency keys. The same key in two scopes is no conflict. Submissions of jobs and batches have scopes of their own.
+// Scopes of idempotency keys. The same key can be used in several scopes without a conflict. Submissions of jobs and batches have further
+// scopes.
 const (
 	scopeClient    = "client"
 	scopeOperator  = "operator"
@@ -91,11 +92,11 @@ func (r *Request) answer() job.Answer {
 
 func (r *Request) replay(a job.Answer) {
 	r.Set(ReplayedHeader, "true")
-	if a.Status == 0 { // no response is stored, only the id of the resource
+	if a.Status == 0 { // only the id of the resource is stored, not the response
 		return
 	}
 	for name, value := range a.Header {
-		if name == fiber.HeaderVary { // add to this response's own Vary
+		if name == fiber.HeaderVary { // keep the names that Vary already has in this response
 			r.Vary(strings.Split(value, ", ")...)
 			continue
 		}

@@ -22,7 +22,7 @@ import (
 // Limiter counts a client's requests.
 type Limiter interface {
 	Allow(ctx context.Context, client job.ID) job.Allowance
-	// AllowItems counts the items of an admitted request. If they exceed the limit, it counts none.
+	// AllowItems counts the items of an admitted request. If the items exceed the limit, it counts none of them.
 	AllowItems(ctx context.Context, client job.ID, items int) job.Allowance
 }
 
@@ -93,8 +93,8 @@ func (s *Kit) limit(r *Request) error {
 	return r.allowed(s.Limiter.Allow(r.Ctx, r.Caller.ClientID), "")
 }
 
-// LimitItems makes a request count as the given number of requests, and refuses it above the rate limit. `more` is appended to the error.
-// It must have a %d for the number of items.
+// LimitItems makes a request count as `items` requests, and refuses it above the rate limit. `more` is appended to the error's text, and
+// must have a %d for the number of items.
 func (r *Request) LimitItems(items int, more string) error {
 	return r.allowed(r.Kit.Limiter.AllowItems(r.Ctx, r.Caller.ClientID, items), fmt.Sprintf(more, items))
 }

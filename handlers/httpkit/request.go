@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// The alias lets Request embed fiber.Ctx and still have a field named Ctx.
+// With this alias, Request can embed fiber.Ctx and also have a field named Ctx.
 type fiberCtx = fiber.Ctx
 
 // Request is a request in progress.
@@ -49,7 +49,7 @@ type Request struct {
 	slot          *fair.Semaphore[job.ID] // semaphore of the request's slot; nil without a slot
 	subjects      []subject
 	refused       reason
-	withoutSecret []byte // body to store for replays; nil: the body of the response
+	withoutSecret []byte // body to store for repeated requests; nil: the body of the response
 }
 
 type reason int
@@ -129,8 +129,8 @@ func (r *Request) noteSubject() {
 	}
 }
 
-// CheckAccept refuses a request that accepts none of the media types. Requests that change something get JSON, so their Accept header must
-// not exclude JSON. For GET, Kit.read later checks the media type of the response.
+// CheckAccept refuses a request that accepts none of the media types. The response to a request that changes something is JSON, so its
+// Accept header must not exclude JSON. For GET, Kit.read later checks the media type of the response.
 func (r *Request) CheckAccept(produced ...string) error {
 	accept := r.List(fiber.HeaderAccept)
 	if r.Route.Method != Get && header.Excludes(accept, fiber.MIMEApplicationJSON) {
@@ -188,7 +188,7 @@ func (r *Request) Hijack(c *conn.Conn, release *func(), run func(head []byte)) {
 	r.Context().HijackSetNoResponse(true)
 	r.Context().Hijack(func(net.Conn) {
 		c.OnClose.Store(nil)
-		go run(head) // return now, so that fasthttp frees its buffers
+		go run(head) // in the background, so that fasthttp frees its buffers now
 	})
 }
 

@@ -65,8 +65,8 @@ func (rt *Route) submits() bool {
 
 func (rt *Route) ofClient() bool { return rt.Access == ClientKey || rt.Access == ExpiredKey }
 
-// takesExpired reports whether the route accepts an expired key. A test bed's clock may pass the expiry of all keys; clients must still be
-// able to move the clock and end sessions. For renewals, the use case decides which expired keys it accepts.
+// takesExpired reports whether the route accepts an expired key. If a test bed's clock passes the expiry of all keys, clients must still
+// be able to move the clock and end sessions. For renewals, the use case decides which expired keys it accepts.
 func (rt *Route) takesExpired() bool { return rt.Access == Renewal || rt.Access == ExpiredKey }
 
 func (rt *Route) needs() job.Scope {

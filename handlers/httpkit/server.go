@@ -1,5 +1,6 @@
 // Package httpkit has the common parts of the client API and the operator API. It has the table of routes, limits, content negotiation,
-// conditions, idempotency, paging, authentication of clients, and problem documents (RFC 9457). It does not depend on any resource.
+// conditions, idempotency, paging, authentication of clients, and problem documents (RFC 9457). It knows nothing about single resources,
+// such as jobs.
 package httpkit
 
 import (
@@ -92,9 +93,9 @@ type Interceptor interface {
 	Stream(r *Request, c *conn.Conn) net.Conn
 }
 
-// Deps are the dependencies of all requests. All are required unless noted.
+// Deps are the dependencies of all requests. All are required, unless a comment says otherwise.
 type Deps struct {
-	Keys *clients.Service // may be nil if Callers is set
+	Keys *clients.Service // can be nil if Callers is set
 	// Callers authenticates requests; nil: by keys and tokens.
 	Callers Callers
 	Pages   Pages
@@ -264,8 +265,8 @@ func nameMethod(c *fasthttp.RequestCtx) {
 	}
 }
 
-// decodePath decodes percent-encoded unreserved characters in the path. Encoded or not, such a character means the same (RFC 3986, section
-// 6.2.2.2). Other characters, such as %2F, stay encoded and are never part of an id.
+// decodePath decodes percent-encoded unreserved characters in the path. Such a character means the same with and without the encoding (RFC
+// 3986, section 6.2.2.2). Other characters, such as %2F, stay encoded and are never part of an id.
 func decodePath(c *fasthttp.RequestCtx) {
 	path := c.URI().PathOriginal()
 	if bytes.IndexByte(path, '%') < 0 {
