@@ -176,7 +176,7 @@ func TestCountsOfManyJobsAreRareUnlessRoomIsShort(t *testing.T) {
 		has      int
 		limits   Limits
 		took     time.Duration
-		accepted int // number of submissions per second, for 100 seconds
+		accepted int // submissions per second; each case takes 100 seconds
 		min, max int64
 	}{
 		"many jobs, many submissions":      {load(million, million), 0, oneClient(10*million, 10*million), tenth, 5000, 9, 11},

@@ -201,7 +201,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	c.erase(u.id)
 	require.Equal(t, 3, s.count(`SELECT (removed ->> 'jobs')::int FROM erasures WHERE client_id = $1`, u.id))
 
-	// Asynqmon works with our content security policy. newConsole checks that it loads nothing from other hosts.
+	// Asynqmon works with our content security policy. newConsole checks that the page loads nothing from other hosts.
 	c.do(chromedp.Navigate("http://" + c.host + "/asynqmon/queues/jobs"))
 	c.until("the jobs in Asynqmon", `/Processed\s+\d/.test(document.body.innerText)`)
 }

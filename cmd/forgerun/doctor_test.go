@@ -16,7 +16,8 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// requireOnly checks the only unhealthy finding. If `want` is Healthy, there must be none.
+// requireOnly requires exactly one unhealthy finding, with this severity and these words. If `want` is Healthy, all findings must be
+// healthy.
 func requireOnly(t *testing.T, all doctor.Findings, want doctor.Severity, words ...string) {
 	t.Helper()
 	found := slices.DeleteFunc(slices.Clone(all), func(f doctor.Finding) bool { return f.Level == doctor.Healthy })

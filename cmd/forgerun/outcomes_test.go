@@ -24,7 +24,7 @@ func (u *user) order(api *proc, body string, headers ...string) answer {
 	return a
 }
 
-// orderAndAwait reads the state from the database. Requests would show the outcome to the client.
+// orderAndAwait reads the state from the database, because requests would tell the client the outcome.
 func (u *user) orderAndAwait(api *proc, state, body string) (path string) {
 	u.s.t.Helper()
 	id := u.order(api, body).text("job_id")

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// losses are kinds of damage to the queue in Redis. Evictions, operators or other programs can cause them.
+// losses are kinds of damage to the queue in Redis. Evictions, operators or other programs can cause such damage.
 var losses = map[string]func(r lossy){
 	"FLUSHALL":              func(r lossy) { r.do("FLUSHALL") },
 	"list deleted":          func(r lossy) { r.do("DEL", r.key("pending")) },

@@ -24,8 +24,8 @@ func (u *user) fixtures(api *proc, body string, headers ...string) made {
 	return parsed[made](u.s.t, u.expect(api, http.StatusCreated, "POST", "/v1/testbed/fixtures", body, headers...).body)
 }
 
-// requireViolations sends one request for each entry of `pointers`. The body is `format` with the key inserted. The response must contain
-// the value, a JSON Pointer.
+// For each entry of `pointers`, requireViolations sends a request with the entry's key inserted into `format`. The response must contain
+// the entry's value, a JSON Pointer.
 func (u *user) requireViolations(api *proc, method, path, format string, pointers map[string]string) {
 	u.s.t.Helper()
 	for part, pointer := range pointers {

@@ -21,7 +21,7 @@ func TestTimeoutsUseRealTime(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, date.Before(hour), "the Date of a response")
 
-	u = s.newUser(api) // the other key has expired
+	u = s.newUser(api) // the key of the first user has expired
 	answer, release := hold()
 	r := u.receive(api, answer, "job.succeeded")
 	slow := u.submit(api, custom(`{"duration":"10m"}`))

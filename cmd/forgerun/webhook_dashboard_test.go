@@ -95,8 +95,8 @@ func TestDashboardOfDeliveries(t *testing.T) {
 	s.checkInvariants()
 }
 
-// FLUSHALL does not lose waiting deliveries, and does not make them due earlier. The client can send them at once. Deleting the webhook
-// deletes them.
+// Waiting deliveries survive FLUSHALL, and do not become due earlier. The client can send waiting deliveries at once. Deleting a webhook
+// deletes its waiting deliveries.
 func TestTasksOfWaitingDeliveries(t *testing.T) {
 	s := newStack(t, hooks, env{
 		"FORGERUN_WEBHOOK_BACKOFF_BASE": "1h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "1h",

@@ -42,7 +42,7 @@ func (s *stack) awaitGone(role string) {
 		`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1`, "forgerun "+role)
 }
 
-// A deliverer is killed while it sends deliveries. Another deliverer repeats them with the same ids.
+// A deliverer is killed while it sends deliveries. Another deliverer repeats these deliveries with the same ids.
 func TestKilledDeliverer(t *testing.T) {
 	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_TIMEOUT": "60s"})
 	api, victim, u := s.startDelivering()
