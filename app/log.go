@@ -9,8 +9,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// LogTransition logs a state change in one line (API contract, section 16). request_id is the id of the request that caused the change, or
-// the id of the submission if no request caused it.
+// LogTransition logs a state change in one line (API contract, section 16). The field request_id names the request that caused the change.
+// If no request caused it, the field names the submission.
 func LogTransition(ctx context.Context, log *slog.Logger, action string, j *job.Job, from, to job.State, more ...slog.Attr) {
 	if !log.Enabled(ctx, slog.LevelInfo) {
 		return

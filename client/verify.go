@@ -19,7 +19,7 @@ import (
 )
 
 // ErrSignature is returned for a message that is forged, changed or too old. Answer 401 to it. Other errors mean that Verify could not
-// decide, for example because it could not read the keys. Answer 503 to these, so that the service sends the message again.
+// decide, for example because it could not read the keys. After such an error, answer 503, so that the service sends the message again.
 var ErrSignature = errors.New("client: the message signature is invalid or too old")
 
 // A Verifier checks webhook deliveries and callbacks as described in docs/reference/webhooks.md. Set Secret, Keys, or both. Verify checks
@@ -67,7 +67,7 @@ func (v *Verifier) now() time.Time {
 //
 // With Keys it checks a signature of RFC 9421. The signature must be valid now, and cover the method, URL, Content-Digest, Content-Type,
 // webhook-id and every ce- header. It proves that the service sent the message to this URL. It does not prove that the message is about
-// one of your jobs: any client can use your URL as a callback and choose the data. For a webhook, set Secret, alone or with Keys. For a
+// one of your jobs. Any client can use your URL as a callback and choose the data. For a webhook, set Secret, alone or with Keys. For a
 // callback, set Keys. Before you act on a callback, check that you submitted the job with this JobID.
 func (v *Verifier) Verify(r *http.Request) (*WebhookMessage, error) {
 	switch {

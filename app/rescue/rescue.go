@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Rescuer releases jobs of workers that do not run them any more. ASSIGNED jobs are queued again, and RUNNING jobs fail (API contract,
+// Rescuer releases assigned jobs that no worker runs any more. ASSIGNED jobs are queued again, and RUNNING jobs fail (API contract,
 // section 14). Rescuer does not know which jobs have a callback, so it calls Queue.Deliver for every job.
 type Rescuer struct {
 	Store     *repo.Store
@@ -52,8 +52,8 @@ func (r *Rescuer) GiveBack(ctx context.Context, held []job.Held) error {
 	return group.Wait()
 }
 
-// wait returns how long a job must wait before the next claim: 0 at first, and a backoff if earlier workers of the job have died. Without
-// the backoff, a job that crashes its worker would soon crash all workers.
+// wait returns how long a job must wait before the next claim. The wait is a backoff if earlier workers of the job have died, and
+// otherwise 0. Without the backoff, a job that crashes its worker would soon crash all workers.
 func (r *Rescuer) wait(h job.Held) time.Duration {
 	if h.LeaseExpiries == 0 {
 		return 0

@@ -69,8 +69,8 @@ var (
 
 var errBusy = errors.New("the worker takes no jobs at the moment")
 
-// Worker executes jobs under a lease. A lost lease, the execution limit, a cancel or a shutdown stop the work; the end of the context
-// passed to Handle does not.
+// Worker executes jobs under a lease. Only a lost lease, the execution limit, a cancel or a shutdown stops the work. The end of Handle's
+// context does not stop it.
 type Worker struct {
 	cfg Config
 	Deps

@@ -62,7 +62,7 @@ func (d *Document) Verify(method, escapedPath string, res *http.Response, body [
 }
 
 // response finds the documentation of a status, or returns an empty place. The extension x-any-request documents responses that any
-// request may get: among others, 404 for unknown paths, and 405 for unsupported methods of known paths.
+// request may get. Its 404 is for unknown paths, and its 405 is for unsupported methods of known paths.
 func (d *Document) response(method, escapedPath, status string) place {
 	found, least := "", math.MaxInt // the matching path with the fewest parameters wins
 	for template := range as[object](d.root["paths"]) {

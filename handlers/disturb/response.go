@@ -106,8 +106,8 @@ func discard(c net.Conn) {
 	}
 }
 
-// message returns the head and body of the response. If the body is empty, the second half of the head is returned as the body, so that a
-// fault can cut it off.
+// message returns the head and body of the response. If the body is empty, the second half of the head takes its place, so that a fault
+// can cut it off.
 func message(r *fasthttp.Response) (head, body []byte) {
 	body = bytes.Clone(r.Body())
 	r.Header.SetConnectionClose()

@@ -50,8 +50,8 @@ func (s keyHolders) Admit(r *Request) error {
 	return s.limit(r)
 }
 
-// checkPage refuses a change without a key if a page of another origin requests it, because browsers may send such requests without a CORS
-// preflight. For a request with a key, browsers always send a preflight first.
+// checkPage refuses a change that a page of another origin requests without a key. Browsers may send such a request without a CORS
+// preflight. Before a request with a key, they always send a preflight.
 func (s *Kit) checkPage(r *Request) error {
 	origin := r.Get(fiber.HeaderOrigin)
 	own := s.Origins.Allows(origin) || origin != "" && strings.HasPrefix(s.PublicURL+"/", origin+"/")
@@ -195,7 +195,7 @@ func (s keyHolders) Refused(r *Request, p *problem.Document) {
 		slog.String("remote_address", s.addrOf(r).String()), slog.Any("omitted", omitted))
 }
 
-// named finds the client of a refused request by the API key, which it does not verify, or by the id in the path.
+// named finds the client of a refused request by the API key, or by the id in the path. It does not verify the key.
 func (s *Kit) named(r *Request) (who job.Caller) {
 	presented := string(r.Request().Header.Peek(fiber.HeaderAuthorization))
 	if at := strings.Index(presented, KeyPrefix); at >= 0 && s.Named != nil {

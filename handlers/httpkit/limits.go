@@ -152,8 +152,7 @@ func Admitted(r *Request, a *jobs.Backlog, accept func(body []byte, key string) 
 	return accept(body, key)
 }
 
-// The rate limit counts each pieceBytes of a body as one request, because storing one large submission takes as long as storing many small
-// ones.
+// The rate limit counts each pieceBytes of a body as one request. Storing one large submission takes as long as storing many small ones.
 const pieceBytes = 16 << 10
 
 // Pieces returns the number of pieces in a body, rounded up.
