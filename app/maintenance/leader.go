@@ -111,7 +111,6 @@ func (l *leader) leading() bool {
 	return time.Now().Before(l.until)
 }
 
-// show sets the backlog metrics if this process leads.
 func (l *leader) show(b job.Backlog) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

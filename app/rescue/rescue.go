@@ -80,7 +80,7 @@ func (r *Rescuer) requeue(ctx context.Context, claimed []job.Held) error {
 	return nil
 }
 
-// Each job gets its own span after the fact, because one statement has requeued all jobs.
+// Each job gets its own span, although one statement has requeued all jobs.
 func (r *Rescuer) reportRequeued(ctx context.Context, h job.Held, t job.Task, began time.Time) {
 	ctx, span := r.begin(ctx, h, trace.WithTimestamp(began))
 	defer app.EndSpan(span, h.JobID, job.Queued, nil)

@@ -103,7 +103,6 @@ func (p *process) serverConfig() handlers.Config {
 	}
 }
 
-// movable returns the test bed's clock, or the machine's clock without a test bed.
 func (p *process) movable() func() time.Time {
 	if p.clock == nil {
 		return time.Now

@@ -188,7 +188,6 @@ func (u *user) subscribe(api *proc, url string, events ...string) subscription {
 	return w
 }
 
-// deliveries returns the deliveries of the webhook or job at `path`, newest first.
 func (u *user) deliveries(api *proc, path, query string) []map[string]any {
 	u.s.t.Helper()
 	a := u.expect(api, http.StatusOK, "GET", path+"/deliveries"+query, "")

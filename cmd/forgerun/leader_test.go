@@ -58,7 +58,6 @@ func TestKilledLeaderIsReplaced(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Only the leader loses Redis. Another process must become leader and enqueue the jobs.
 func TestLeaderWithoutRedisIsReplaced(t *testing.T) {
 	s := newStack(t)
 	redis := newRelay(t, s.rdb.Options().Addr)

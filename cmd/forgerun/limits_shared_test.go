@@ -22,7 +22,6 @@ func limitedStack(t *testing.T) *stack {
 	})
 }
 
-// burst sends n submissions to each process and returns the number of accepted jobs.
 func (u *user) burst(n int, body string, apis ...*proc) int {
 	var accepted atomic.Int64
 	var all sync.WaitGroup

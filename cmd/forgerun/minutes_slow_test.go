@@ -29,7 +29,6 @@ func TestRedisAwayFor40SecondsWhileJobsRun(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Retention uses the clock of the test bed.
 func TestRetentionFollowsTheClock(t *testing.T) {
 	_, api, u := newWorking(t, testBed, env{"FORGERUN_RETENTION_JOBS": "240h"})
 	id := u.submitAndAwait(api, "SUCCEEDED", custom(`{}`))

@@ -23,7 +23,6 @@ type mistake struct {
 	own     bool          // a test bed finds the mistake, but a proxy without an API description does not
 }
 
-// mistakes lists the mistakes that the test bed must find.
 var mistakes = map[string]mistake{
 	"retry-after":          {style: "poll", profile: fault.FlakyNetwork},
 	"list-polling":         {style: "list", profile: fault.FlakyNetwork, own: true},

@@ -195,7 +195,6 @@ func (p *proc) metric(sample string) float64 {
 	return n
 }
 
-// tail returns the last 40 lines of an output, without lines about normal operation.
 func tail(o *testkit.Output) string {
 	const lines = 40
 	var kept []string
@@ -212,7 +211,6 @@ var (
 	eventually = testkit.Eventually
 )
 
-// merge joins the environments. The last value of a variable counts.
 func merge(envs ...map[string]string) map[string]string {
 	all := map[string]string{}
 	for _, env := range envs {

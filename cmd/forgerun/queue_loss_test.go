@@ -51,7 +51,6 @@ func (r lossy) awaitPending(n int64) {
 	eventually(r.t, fmt.Sprint(n, " tasks are pending"), func() bool { return r.rdb.LLen(r.t.Context(), r.key("pending")).Val() >= n })
 }
 
-// The queue is damaged while 300 jobs wait. All jobs succeed without a restart of the api.
 func TestJobsSurviveQueueLoss(t *testing.T) {
 	t.Parallel()
 	for name, damage := range losses {

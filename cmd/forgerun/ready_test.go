@@ -89,7 +89,6 @@ func TestFramingAtTheAdminListener(t *testing.T) {
 	}
 }
 
-// The api stays ready while tables that submissions do not need are locked.
 func TestReadinessWhileOtherTablesAreLocked(t *testing.T) {
 	s, api, u := newService(t)
 	ready := func() bool { return u.call(api, "GET", "/readyz", "").status == http.StatusOK }

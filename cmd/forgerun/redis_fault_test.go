@@ -124,7 +124,6 @@ func TestRedisRefusesWrites(t *testing.T) {
 	}
 }
 
-// Running jobs end without Redis, in the same attempt.
 func TestRedisAwayWhileJobsRun(t *testing.T) {
 	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "0.02"}) // SUCCESS_SLOW takes 1.8 s
 	ids := u.submitMany(api, 4, execute("SUCCESS_SLOW"))

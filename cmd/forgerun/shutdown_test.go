@@ -32,7 +32,6 @@ func TestAPITerminatedUnderLoad(t *testing.T) {
 	s.checkInvariants()
 }
 
-// After SIGTERM, an api still completes the requests in progress.
 func TestTerminatedAPICompletesRequests(t *testing.T) {
 	s, api, u := newService(t)
 	unlock := s.lock(`LOCK TABLE idempotency_keys IN ACCESS EXCLUSIVE MODE`)

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Faults close a connection before or after the request is executed, as documented.
 func TestConnectionsEnd(t *testing.T) {
 	_, api, u := newService(t, withTestbed)
 	transport := &http.Transport{}

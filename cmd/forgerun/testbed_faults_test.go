@@ -52,7 +52,6 @@ func (u *user) sendBy(client *http.Client, api *proc, method, path, body string,
 	return response, string(text), err
 }
 
-// Faults of event streams have the documented effect on the stream of a finished job.
 func TestFaultsOfStreams(t *testing.T) {
 	_, api, u := newWorking(t, withTestbed)
 	id := u.submitAndAwait(api, "SUCCEEDED", execute("SUCCESS_FAST"))

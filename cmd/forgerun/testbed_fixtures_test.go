@@ -35,7 +35,6 @@ func (u *user) requireViolations(api *proc, method, path, format string, pointer
 	}
 }
 
-// The service creates each job in the requested state, with matching events.
 func TestFixtures(t *testing.T) {
 	s, api, u := newWorking(t, withTestbed, env{"FORGERUN_TIME_SCALE": "1", "FORGERUN_MAX_RETRIES": "2"})
 	const body = `{"jobs":[{"state":"scheduled"},{"state":"running","progress":40},

@@ -207,7 +207,6 @@ func TestTraceOfAJob(t *testing.T) {
 	api.logged("job transition", `"action":"submit"`, `"trace_id":"`+trace+`"`)
 }
 
-// Jobs stay in their traces after a lost task or a dead worker.
 func TestTraceSurvivesRepairs(t *testing.T) {
 	c := newCollector(t)
 	s, api, u := newService(t, c.env, quickLease)

@@ -38,7 +38,6 @@ func (r received) seq() int {
 	return n
 }
 
-// A webhook and a callback get every event of a job once.
 func TestWebhookSuccess(t *testing.T) {
 	s, api, u := newDelivering(t)
 	subscribed, called := newReceiver(t, nil), newReceiver(t, nil)

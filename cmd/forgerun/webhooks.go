@@ -58,7 +58,6 @@ func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 	return delivery.NewWebhooks(d)
 }
 
-// webhooksDeps returns the dependencies that clients' requests and operators' requests share.
 func (p *process) webhooksDeps() delivery.WebhooksDeps {
 	return delivery.WebhooksDeps{
 		Store: p.store, Targets: p.guard().Check, Queue: p.queue, Subscribers: p.subscribers, Log: p.log,

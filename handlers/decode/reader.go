@@ -249,7 +249,6 @@ func (r *reader) member(s *schema, text []byte, outer bool) (bit uint64) {
 	return bit
 }
 
-// elements keeps the elements of an array as raw JSON in r.items.
 func (r *reader) elements() {
 	r.items = [][]byte{}
 	for r.token(); r.err == nil && r.json.PeekKind() != ']'; {

@@ -11,7 +11,6 @@ import (
 	"time"
 )
 
-// work holds the submitted jobs of an API.
 type work struct {
 	mu    sync.Mutex
 	began map[string]time.Time // start times of the jobs by job id
