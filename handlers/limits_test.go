@@ -87,7 +87,7 @@ func TestListsOfOneClientDoNotBlockOthers(t *testing.T) {
 	for _, a := range answers {
 		require.Equal(t, 200, within(t, a).StatusCode)
 	}
-	for range 2 { // fails if a slot was not released
+	for range 2 {
 		require.True(t, lists.TryAcquire(backend.ClientA))
 	}
 }
@@ -100,7 +100,7 @@ func TestStreamsTakeNoSlots(t *testing.T) {
 		for p.TryAcquire(backend.ClientA) {
 		}
 	}
-	th.open(clientStream) // fails the test unless the stream starts
+	th.open(clientStream)
 }
 
 func TestGuessesAreSlowed(t *testing.T) {
@@ -158,7 +158,7 @@ func TestEndedKeysDoNotCountAsGuesses(t *testing.T) {
 	require.Equal(t, 200, w.send("POST", clientPath("/keys/renew"), "", "Authorization", "Bearer "+backend.RenewableKey).StatusCode)
 }
 
-// The host of an absolute-form target takes precedence.
+// If the request target is an absolute URL, its host takes precedence over the Host header.
 func TestForeignHostsAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.Hosts = func(host string) bool { return host == "localhost" } }).start()

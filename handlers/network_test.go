@@ -43,7 +43,7 @@ func (w *world) read(r *bufio.Reader) *reply {
 	text, err := io.ReadAll(res.Body)
 	require.NoError(w.t, err)
 	switch res.StatusCode {
-	case 400, 408, 413, 431: // the document has these statuses for POST /v1/jobs
+	case 400, 408, 413, 431: // the OpenAPI document describes these responses for POST /v1/jobs
 		require.NoError(w.t, apitest.New(w.t, docs.OpenAPI).Verify("POST", "/v1/jobs", res, text))
 	}
 	return &reply{res, string(text)}
@@ -125,7 +125,7 @@ func TestFramingOfChunksIsBounded(t *testing.T) {
 	const limit = 10_000
 	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxBodyBytes = limit }).start()
 	for _, sent := range []string{"1;" + strings.Repeat("x", 2*limit+(100<<10)), strings.Repeat("1\r\n \r\n", (2*limit+(100<<10))/6)} {
-		a, _ := w.raw(submitHead + "Transfer-Encoding: chunked\r\n\r\n" + sent) // the last chunk is missing
+		a, _ := w.raw(submitHead + "Transfer-Encoding: chunked\r\n\r\n" + sent) // the body has no last chunk, because the server must respond before
 		a.requireProblem(t, job.CodePayloadTooLarge)
 		require.True(t, a.Close, "Connection: close")
 	}
@@ -170,9 +170,9 @@ func TestExpectContinue(t *testing.T) {
 	require.True(t, a.Close)
 }
 
-// TestUnreadableRequests sends invalid requests, and requests that two servers could read differently. Each must get a problem document,
-// and none of the request's text may reach headers or log lines. After 400 the connection closes, so that a second request is never
-// read. Package conn has more tests of framing.
+// Some of these requests are invalid, others could be read differently by a proxy and the server. No text of a request may reach headers or
+// log lines. After 400 the connection must close, because the rest could be read as another request. Package conn has more tests of
+// framing.
 func TestUnreadableRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).start()
@@ -297,7 +297,7 @@ func TestEquivalentPaths(t *testing.T) {
 	} {
 		r, err := http.NewRequest("GET", "http://forgerun.test/", nil)
 		require.NoError(t, err)
-		r.URL.Opaque = "//forgerun.test" + path // do not normalize
+		r.URL.Opaque = "//forgerun.test" + path // net/http would normalize the path of a parsed URL
 		r.Header.Set("Authorization", "Bearer "+goodKey)
 		res, err := w.server.Test(r)
 		require.NoError(t, err)

@@ -26,14 +26,14 @@ import (
 var inProse = regexp.MustCompile(`/(cron|time_zone|interval|jitter|media_type|operation|cursor|advance|for|delay|refuse)$|^cursor$|` +
 	`/result/body$|` + // the length limit is in bytes, which a schema cannot express
 	`/execution_at$|^/job/type$|/work_kind$|^/params/behavior/|` + // further checks by use cases
-	`^/jobs/0/(progress|problem|result)$|/effect/(status|reset|to_other_host)$`) // forbidden together with some other members
+	`^/jobs/0/(progress|problem|result)$|/effect/(status|reset|to_other_host)$`) // some other members exclude these members
 
 // TestRequestsAreAsDocumented sends edge cases of each parameter and member. Allowed values must be accepted; other values must be
 // refused with an error that names the parameter or member.
 func TestRequestsAreAsDocumented(t *testing.T) {
 	t.Parallel()
-	inPath := func(_, parameter string) string { return "{" + parameter + "}" } // filled in by backend.Path
-	const anyParams = "{type: object, additionalProperties: true}, "            // schema of params, except for the params of CUSTOM
+	inPath := func(_, parameter string) string { return "{" + parameter + "}" }
+	const anyParams = "{type: object, additionalProperties: true}, " // schema of params, except for the params of CUSTOM
 	document := strings.Replace(string(docs.OpenAPI), anyParams, "", 1)
 	requests := apitest.Requests(t, []byte(document), true, inPath)
 	require.Greater(t, len(requests), 3000)
@@ -41,7 +41,7 @@ func TestRequestsAreAsDocumented(t *testing.T) {
 		w, yesterday := newWorld(t, func(c *Config, _ *Deps) { c.TestBed = true }), time.Now().AddDate(0, 0, -1).Format("2006-01-02")
 		for _, r := range part {
 			if r.Operation == "makeFixtures" && r.Allowed || r.At == "Prefer" && r.Operation == "submitJob" {
-				continue // these requests wait for workers, and none run
+				continue // these requests would wait for workers, but the test has no workers
 			}
 			if strings.Contains(r.At, "/params") {
 				r.Body = strings.Replace(r.Body, `"params":`, `"work_kind":"CUSTOM","params":`, 1)
@@ -58,7 +58,7 @@ func TestRequestsAreAsDocumented(t *testing.T) {
 				w.dirty = false
 			}
 			a := w.send(r.Method, backend.Path(r.Path), r.Body, headers...)
-			// A batch with a refused item is accepted. Its response contains the refusal.
+			// A batch is accepted even if an item is refused.
 			item := r.Operation == "submitBatch" && strings.HasPrefix(r.At, "/jobs/0")
 			if r.Allowed = r.Allowed || item || r.In == "path" && r.Operation == "cancelClient"; item && a.StatusCode < 500 {
 				continue

@@ -38,8 +38,8 @@ type Deps struct {
 	Schedules *schedules.Service
 	Testbed   *testbed.Bed // nil: not a test bed
 	Health    func(context.Context) site.Readiness
-	// Admission limits how many submissions of jobs wait to be stored. BatchAdmission does the same for batches. The limits are separate
-	// because a batch is expensive and must not delay single jobs. nil: no limit.
+	// Admission limits how many single jobs wait to be stored. BatchAdmission limits how many batches wait. The limits are separate because
+	// storing a batch takes long and must not delay single jobs. nil means no limit.
 	Admission, BatchAdmission *jobs.Backlog
 	// Directory returns the public keys for signatures of deliveries as a JSON Web Key Set (RFC 7517).
 	Directory func(context.Context) ([]byte, error)

@@ -104,7 +104,7 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 		} {
 			require.Equal(t, value, got[name], "%s: %s", rt.Path, name)
 		}
-		for name, id := range got { // ids of the client, and of existing and new resources
+		for name, id := range got {
 			if strings.HasSuffix(name, "_id") && name != "forgerun.request_id" {
 				require.Contains(t, backend.ClientA.String()+examplePath(rt)+exampleBody(rt)+a.Header.Get("Location")+a.text, id)
 			}
@@ -117,7 +117,7 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 	w.send("PUT", "/v1/jobs", "", "Traceparent", traceparent)
 	require.Empty(t, spans(), "unmatched requests are not traced")
 
-	// The span names the client in the path, even if an operator calls.
+	// If an operator sends the request, the span still names the client in the path.
 	for _, path := range []string{clientPath("/keys"), clientPath("/keys/renew")} {
 		w.send("POST", path, "", "Authorization", "Bearer "+adminKey)
 		require.Equal(t, backend.ClientA.String(), attributesOf(one(t, spans()))["forgerun.client_id"], path)

@@ -24,7 +24,6 @@ func (w *world) faulty(effect, method, path, body string, headers ...string) (*r
 	return a, w.recorded()
 }
 
-// The record has the delay that a correct client would wait.
 func TestRetryAfterOfFaults(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).session()
@@ -60,7 +59,7 @@ func TestRetryAfterOfFaults(t *testing.T) {
 			require.Len(t, lines, 1, effect)
 			_, err := http.ParseTime(lines[0])
 			require.NoError(t, err, effect)
-			slow := int(time.Since(began)/time.Second) + 1 // one second may pass, and a fraction is rounded up
+			slow := int(time.Since(began)/time.Second) + 1
 			require.GreaterOrEqual(t, *x.RetryAfter, *want.wait-slow, effect)
 			require.LessOrEqual(t, *x.RetryAfter, *want.wait+1, effect)
 		}
@@ -120,7 +119,7 @@ func TestStalledResponses(t *testing.T) {
 	testkit.Eventually(t, "it is recorded", func() bool { return !w.recorded().HungUp })
 }
 
-// A fault closes the service's side of a connection unannounced. Later requests on the connection have no effect.
+// The fault closes the service's side of the connection without "Connection: close". Later requests on the connection must have no effect.
 func TestHalfClosedConnections(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).session().start()

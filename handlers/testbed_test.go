@@ -87,8 +87,8 @@ func TestSessionHeader(t *testing.T) {
 	const id = "0190a5f0-1111-7111-8111-111111111111"
 	for _, test := range []struct {
 		method, path, body, label string
-		status, exchanges         int // status of the response; exchanges in the session afterwards
-		requests                  int // requests with jobs in the session
+		status, exchanges         int // exchanges: number of recorded exchanges
+		requests                  int // number of requests that assigned jobs to the session
 	}{
 		{"GET", "/v1/jobs", "", "-", 200, 0, 0}, {"GET", "/v1/jobs", "", "a test", 200, 1, 0},
 		{"POST", "/v1/jobs", leastBody, "a test", 202, 1, 1}, {"GET", "/v1/jobs?limit=none", "", "a test", 400, 1, 0},
@@ -117,8 +117,7 @@ func TestFixturesAreMadeInTime(t *testing.T) {
 	unlock()
 }
 
-// The slot of a journal is released after the journal is sent, or if the session is not found. The access log must not read the streamed
-// body.
+// The access log must not read the streamed body.
 func TestJournalsOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -151,7 +150,8 @@ func TestOneKeyInURLIsLookedUp(t *testing.T) {
 	require.Positive(t, refused)
 }
 
-// A slow response to any method holds a stream slot until it is sent or the client hangs up. Callers without a client need no slot.
+// A slow response holds a stream slot of the client until the response is sent or the client hangs up. Callers without an API key need no
+// slot.
 func TestSlowFaultsTakeASlot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = 1 }).start()

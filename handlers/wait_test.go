@@ -65,7 +65,7 @@ func TestGetWaitsForAChangeOfState(t *testing.T) {
 		require.Equal(t, test.status, a.StatusCode, a.text)
 		require.Equal(t, "wait=20", a.Header.Get("Preference-Applied"))
 		ended := test.to[len(test.to)-1]
-		waits := ended == job.Assigned || ended == job.Failed // a failed job may be retried, so its state may still change
+		waits := ended == job.Assigned || ended == job.Failed // the state of a failed job may change, because the job may be retried
 		require.Equal(t, waits, a.Header.Get("Retry-After") == "1", "only if the job may still change")
 	}
 }
@@ -76,8 +76,8 @@ func TestGetDoesNotWait(t *testing.T) {
 	for _, test := range []struct{ path, prefer, match, applied string }{
 		{jobSelf, "wait=20", "-", "wait=20"}, {failedSelf, "wait=20", "-", "wait=20"}, {queuedSelf, "-", "-", ""},
 		{queuedSelf, "wait=soon", "-", ""}, {queuedSelf, "wait=0", "-", "wait=0"},
-		{queuedSelf, "wait=20", `W/"1"`, "wait=20"},          // an outdated view
-		{queuedSelf, "wait=20", `W/"2-document"`, "wait=20"}, // another view
+		{queuedSelf, "wait=20", `W/"1"`, "wait=20"},          // tag of an outdated version
+		{queuedSelf, "wait=20", `W/"2-document"`, "wait=20"}, // tag of another representation
 	} {
 		a := w.send("GET", test.path, "", "Prefer", test.prefer, "If-None-Match", test.match)
 		require.Equal(t, 200, a.StatusCode, test)
@@ -136,7 +136,7 @@ func TestNoWaitBeyondTheLimit(t *testing.T) {
 	a = w.submit("", "Prefer", "wait=5, respond-async").requireStatus(t, 202)
 	require.Equal(t, "respond-async", a.Header.Get("Preference-Applied"))
 	release()
-	for range 2 { // the first wait no longer counts toward the limit
+	for range 2 { // the wait of the first request has ended, so it no longer counts toward the limit
 		a = w.send("GET", queuedSelf, "", "Prefer", "wait=1")
 		require.Equal(t, "wait=1", a.Header.Get("Preference-Applied"))
 	}
@@ -205,7 +205,7 @@ func TestWaitWithPipelinedRequest(t *testing.T) {
 			w.write(c, part)
 		}
 		w.Move(backend.QueuedJob, job.Canceled)
-		for range 3 { // the last one does not wait: the job has ended
+		for range 3 {
 			require.Equal(t, 200, w.read(in).StatusCode)
 		}
 		w.write(c, getHealth)

@@ -66,12 +66,12 @@ type world struct {
 	log      *testkit.Output // log of the server; Service.Log is the log of the use cases
 	document *apitest.Document
 	registry *prometheus.Registry
-	dirty    bool // requests may have changed the rows
+	dirty    bool // true after requests that may have changed the database
 
 	url    string     // set by start
 	served chan error // receives the result of Serve, and is then closed
 
-	// madeUp disables the check against the OpenAPI document, for responses that it does not describe.
+	// madeUp disables the check against the OpenAPI document, which does not describe responses that faults make up.
 	madeUp bool
 }
 
@@ -128,7 +128,6 @@ func newKit(t testing.TB, do httpkit.Handler, change ...func(*Config, *Deps)) *w
 	return w
 }
 
-// fakeLimiter returns a fixed allowance. maxItems limits the items of a request; 0: any number.
 type fakeLimiter struct {
 	answer   job.Allowance
 	maxItems int

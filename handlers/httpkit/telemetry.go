@@ -74,9 +74,9 @@ func class(status int) string { return classes[min(status/100, len(classes)-1)] 
 
 var classes = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx"}
 
-// startSpan starts the span of a request after its authentication. The span continues the trace of an authenticated caller. For another
-// caller, the span only links to the caller's span, so that the caller cannot decide what is sampled. Public routes are not traced because
-// probes call them all the time.
+// startSpan starts the span of a request after its authentication. For an authenticated caller, the span continues the caller's trace.
+// Otherwise the span only links to that trace, so a stranger cannot decide what is sampled. Public routes are not traced because probes
+// call them all the time.
 func (s *Kit) startSpan(r *Request) {
 	if s.Tracer == nil {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// getReport sends the report of the latest finished attempt, or of the attempt in the query.
+// getReport sends the report of the attempt in the query. Without this parameter, it sends the report of the latest finished attempt.
 func (s *API) getReport(r *httpkit.Request) error {
 	attempt, _ := query.Positive(r.Query("attempt")) // 0 if absent; the query was checked before
 	first := max(attempt, 1)

@@ -26,7 +26,7 @@ type API struct {
 	*httpkit.Kit
 	Views     views.Views
 	Jobs      *jobs.Service
-	Admission *jobs.Backlog // nil: all are admitted
+	Admission *jobs.Backlog // nil: no limit
 }
 
 // Routes returns the routes of jobs.
@@ -192,7 +192,7 @@ const maxPoll = 60
 // pausedPoll is the polling interval of a paused job in seconds.
 const pausedPoll = 5
 
-// pollAfter returns the polling interval for Retry-After, in seconds. For a scheduled job, it is the time until the start, at most maxPoll.
+// pollAfter returns the polling interval for Retry-After, in seconds. A scheduled job is polled at its start time, or after maxPoll.
 func (s *API) pollAfter(j *job.Job) int {
 	switch {
 	case j.Waiting == job.WaitingPaused:

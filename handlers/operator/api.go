@@ -61,7 +61,7 @@ type Deps struct {
 	Clients   *clients.Service
 	Webhooks  *delivery.Webhooks
 	Bulk      *bulk.Service
-	Schedules *schedules.Service // in a call, the zero client id means all clients
+	Schedules *schedules.Service // its methods take the zero client id for all clients
 	Erasures  *erasures.Service
 	Pauses    *pauses.Service
 	Testbed   *testbed.Operators // nil: not a test bed
@@ -70,7 +70,7 @@ type Deps struct {
 
 	Overview func(ctx context.Context, w admin.Window) (*admin.Overview, error)
 	Progress func(ctx context.Context, id job.ID, attempt int) *job.Progress // progress of a running attempt; nil if unknown
-	Stopped  func() job.Pauses                                               // active pauses, by operators and by the queue; nil: unknown
+	Stopped  func() job.Pauses                                               // returns the active pauses; nil if unknown
 }
 
 //go:embed openapi.yaml
@@ -113,7 +113,7 @@ func New(cfg Config, deps Deps) *API {
 	return a
 }
 
-// failures is a log handler for warnings and errors only. Changes are in the audit log; reads are not logged.
+// failures is a log handler for warnings and errors only. It drops the log lines of requests, because the audit log has all changes.
 type failures struct{ slog.Handler }
 
 func (f failures) Enabled(ctx context.Context, level slog.Level) bool {

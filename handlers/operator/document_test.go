@@ -25,7 +25,7 @@ func documented(t *testing.T) (all []operation) {
 	require.NoError(t, yaml.Unmarshal(operator.Document(), &d))
 	for path, item := range d.Paths {
 		for method := range item {
-			if path == "/admin/v1/live" { // endless: see TestLive
+			if path == "/admin/v1/live" { // this stream never ends; TestLive tests it
 				continue
 			}
 			all = append(all, operation{strings.ToUpper(method), backend.Path(path)})
@@ -79,7 +79,7 @@ var inProse = regexp.MustCompile(`^cursor$|^/(job|schedule|target|confirm)$|^/fi
 // refused with an error that names the parameter or member.
 func TestRequestsAreAsDocumented(t *testing.T) {
 	t.Parallel()
-	inPath := func(_, parameter string) string { return "{" + parameter + "}" } // filled in by backend.Path
+	inPath := func(_, parameter string) string { return "{" + parameter + "}" }
 	requests := apitest.Requests(t, operator.Document(), true, inPath)
 	require.Greater(t, len(requests), 500)
 	apitest.InParallel(t, requests, func(t *testing.T, part []apitest.Request) {

@@ -16,14 +16,14 @@ import (
 const (
 	maxLive    = 100              // limit of streams per process
 	markEvery  = time.Second      // minimum pause between two polls
-	markRest   = 20               // minimum pause after a poll, in multiples of the poll's duration; limits polling to 5 % of the time
+	markRest   = 20               // minimum pause between two polls, in multiples of the last poll's duration
 	beatEvery  = 2 * time.Second  // interval of "beat" events, so that listeners soon detect a dead connection
-	checkEvery = 15 * time.Second // interval between checks of a listener's session; also the Retry-After at the limit of streams
+	checkEvery = 15 * time.Second // interval between checks of a listener's session; also the Retry-After when maxLive is reached
 	writeLimit = 10 * time.Second
 )
 
-// live tells listeners, such as open console pages, that something has changed. One loop polls storage for all listeners. It runs only
-// while there are listeners. After a notification, the console reads its data again.
+// live tells listeners, such as open console pages, that something has changed. One loop polls storage for all listeners. The loop runs
+// only while there are listeners.
 type live struct {
 	mark func(context.Context) (string, error) // returns a text that changes with every change in storage
 	log  *slog.Logger

@@ -15,7 +15,7 @@ import (
 func TestListenersShareOnePoll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var mark atomic.Value // "": the poll fails
+		var mark atomic.Value // result of each poll; "" makes the poll fail
 		var polls atomic.Int32
 		mark.Store("1")
 		l := newLive(func(context.Context) (string, error) {
@@ -25,7 +25,7 @@ func TestListenersShareOnePoll(t *testing.T) {
 		}, slog.New(slog.DiscardHandler))
 		one, leaveOne := l.listen()
 		two, leaveTwo := l.listen()
-		time.Sleep(time.Second / 2) // between two polls
+		time.Sleep(time.Second / 2)
 		for len(one)+len(two) > 0 { // discard notifications of the first poll
 			select {
 			case <-one:

@@ -20,8 +20,8 @@ import (
 	"github.com/forgerun/forgerun/repo/operator"
 )
 
-// Mask has patterns for names of members. In the data of clients and receivers, the values of matching members are hidden from operators.
-// Patterns work as for file names, with * for any characters, and ignore case.
+// Mask is a list of patterns for member names. Operators cannot see the values of matching members. In a pattern, * stands for any
+// characters. Case is ignored.
 type Mask []string
 
 type masked struct {

@@ -73,7 +73,7 @@ func withPage(parameters ...query.Parameter) []query.Parameter {
 func (a *API) Routes() []httpkit.Route {
 	routes := slices.Concat(a.readingRoutes(), a.changingRoutes(), a.testbedRoutes())
 	for i, rt := range routes {
-		if !strings.HasPrefix(rt.Path, prefix+"erasures") { // not escaped: the hash of an erasure covers the exact bytes of its record
+		if !strings.HasPrefix(rt.Path, prefix+"erasures") { // escaping would change the bytes that an erasure's hash covers
 			routes[i].Handle = escaped(rt.Handle)
 		}
 	}
@@ -266,7 +266,7 @@ func one[T any](read func(context.Context, job.ID) (T, error)) httpkit.Handler {
 	}
 }
 
-// bounded returns a handler for a list that is cut off at a limit instead of paged.
+// bounded handles a list without pages. The list ends at its limit.
 func bounded[T any](read func(context.Context, admin.Range) (admin.Bounded[T], error)) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		v, err := read(r.Ctx, narrowed(r))

@@ -120,7 +120,7 @@ func (a *API) listPauses(r *httpkit.Request) error {
 	})(a.deps.Pauses.Pauses(r.Ctx))
 }
 
-// scheduleView omits the client's data in the scheduled jobs, such as params.
+// scheduleView omits the params and other client data of the job that the schedule submits.
 type scheduleView struct {
 	view.Schedule
 	ClientID job.ID    `json:"client_id"`

@@ -44,13 +44,13 @@ func Of(links job.Links, e *job.Error) Document {
 	}
 }
 
-// Waits reports whether responses with this code or status have a Retry-After.
+// Waits reports whether a response has a Retry-After because of its code or status.
 func Waits(code job.Code, status int) bool {
 	return code == job.CodeJobNotFinished || status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable ||
 		status == http.StatusGatewayTimeout
 }
 
-// StatusError gives an error another HTTP status than the usual one of its code.
+// StatusError is an error with a different HTTP status than its code usually has.
 type StatusError struct {
 	Status int
 	Cause  *job.Error

@@ -10,8 +10,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// A cursor is a position in a list, signed together with the list's owner and scope. A changed cursor is invalid, and so is a cursor of
-// another client or list. The content of a cursor is not secret: ids, transaction and sequence numbers, and times.
+// A cursor is a position in a list, signed together with the list's owner and scope. A changed cursor is invalid. A cursor of another
+// client or list is invalid too. A cursor contains only ids, numbers and times, so it is not encrypted.
 
 const (
 	// cursorSum is the number of HMAC-SHA-256 bytes in a cursor.

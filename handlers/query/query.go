@@ -80,7 +80,7 @@ func IDOf(text string) job.ID {
 	return id
 }
 
-// maxPositiveDigits is the largest number of digits that always fits into 32 bits.
+// Every number with maxPositiveDigits digits fits into 32 bits.
 const maxPositiveDigits = 9
 
 // Positive parses a positive decimal integer.
@@ -104,14 +104,15 @@ func Names(parameters []Parameter) []string {
 // maxNameShown limits how many bytes of an unknown parameter's name an error shows.
 const maxNameShown = 64
 
-// Check checks the parameters of a non-empty query, `given`. It returns one error for all unknown, repeated and invalid parameters.
+// Check checks a non-empty query. `parameters` are the allowed parameters, `given` are the names and values in the query. One error lists
+// all unknown, repeated and invalid parameters.
 func Check(parameters []Parameter, given iter.Seq2[string, string]) error {
 	known, names := "This resource has no query parameters.", Names(parameters)
 	if len(names) > 0 {
 		known = "The query parameters of this resource are " + strings.Join(names, ", ") + "; each may be given once."
 	}
 	seen := make(map[string]bool, len(names))
-	foreign := true // true for a query without parameters, such as "&", or with an unknown or repeated parameter
+	foreign := true // the query has no parameters (such as "&"), or an unknown or repeated parameter
 	var violations []job.Violation
 	for name, value := range given {
 		i := slices.Index(names, name)

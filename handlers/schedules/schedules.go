@@ -133,7 +133,7 @@ func (s *API) show(x *job.Schedule) *scheduleView {
 		},
 		Links: api.ScheduleLinks{Self: self, Jobs: s.Links.At("/v1/jobs?schedule_id=") + x.ID.String(), Trigger: self + "/trigger"},
 	}
-	if j.AutoRetry || j.Retry != nil { // with a retry policy, auto_retry is true by default, so false is shown too
+	if j.AutoRetry || j.Retry != nil { // a retry policy makes auto_retry true by default, so an explicit false must be shown
 		v.Job.AutoRetry = &j.AutoRetry
 	}
 	if x.Paused {

@@ -95,7 +95,8 @@ func (s *API) asyncAPI() []byte {
 	return s.below(docs.AsyncAPI, server, server+"    pathname: %s\n")
 }
 
-// below adds the path of the public URL to the server address in a document. Without such a path, it returns the document unchanged.
+// below replaces the text `server` in a document with `there`, which contains the path of the public URL. If the public URL has no path,
+// below returns the document unchanged.
 func (s *API) below(document []byte, server, there string) []byte {
 	public, err := url.Parse(s.PublicURL)
 	if err != nil || public.Path == "" {

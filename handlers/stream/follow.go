@@ -21,7 +21,7 @@ const (
 	minRetry   = 100 * time.Millisecond // minimum pause between retries while storage fails
 	maxRetry   = 5 * time.Second
 	maxFailing = 30 * time.Second // the stream ends after storage has failed for this long
-	noDeadline = 24 * time.Hour   // in practice unlimited: only a notification ends the wait
+	noDeadline = 24 * time.Hour   // waits until the next notification; no stream waits this long
 )
 
 // ProgressEvent is the name of progress events.
@@ -90,7 +90,7 @@ func (st *Stream) noteHeld(withheld bool) error {
 }
 
 // writePage writes events. Before the event that ends an attempt, it writes the attempt's final progress. It frees each event after writing
-// it. `received` reports whether writePage has read notifications. They may announce later events.
+// it. `received` is true if writePage has read notifications, which may announce later events.
 func (st *Stream) writePage(ctx context.Context, p Page, notifications <-chan job.Notification) (received bool, err error) {
 	for i := range p.Events {
 		if err := st.beatIfDue(ctx); err != nil {
@@ -190,7 +190,7 @@ func (st *Stream) await(ctx context.Context, notifications <-chan job.Notificati
 	}
 }
 
-// notified shows the progress in a notification. It returns the minimum time between the last read and the next one.
+// notified shows the progress in a notification. `pause` is the minimum time between the last read of events and the next read.
 func (st *Stream) notified(n job.Notification) (pause time.Duration, err error) {
 	if st.JobID.IsZero() || n.Progress == nil {
 		return readPause, nil
@@ -199,7 +199,7 @@ func (st *Stream) notified(n job.Notification) (pause time.Duration, err error) 
 	p := st.progress.due()
 	pause = progressPause
 	if p == nil || n.Ended {
-		pause = readPause // there may be new events
+		pause = readPause
 	}
 	if err := st.writeProgress(p); err != nil {
 		return 0, err
@@ -207,8 +207,8 @@ func (st *Stream) notified(n job.Notification) (pause time.Duration, err error) 
 	return pause, st.out.flush()
 }
 
-// beatIfDue writes a heartbeat if it is due or the key has changed. It returns an error if the stream's key is no longer valid. Heartbeats
-// may overtake buffered frames.
+// beatIfDue writes a heartbeat if it is due or the key has changed. It returns an error if the stream's key is no longer valid. A heartbeat
+// is written at once, before frames that are still in the buffer.
 func (st *Stream) beatIfDue(ctx context.Context) error {
 	now := time.Now()
 	select {

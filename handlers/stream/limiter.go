@@ -35,7 +35,7 @@ func (l *Limiter) Context() context.Context { return l.ctx }
 // maxRetryAfter is the maximum Retry-After when the limit is reached.
 const maxRetryAfter = 5 * time.Second
 
-// reserve keeps 1/reserve of the total for clients without a stream or waiting request. Otherwise, a few clients could take everything. The
+// A tenth of all places is kept for clients that have no stream or waiting request yet. Otherwise, a few clients could take all places. The
 // limit of connections per address restricts an attacker with many clients.
 const reserve = 10
 

@@ -6,14 +6,14 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// progress decides which progress updates a job's stream shows. It shows only updates of the attempt in the last written event. The shown
-// progress never decreases. The latest progress is shown before the attempt ends.
+// progress decides which progress updates a job's stream shows. It shows only updates of the attempt of the latest event on the stream. The
+// shown progress of an attempt never decreases. The latest progress is shown before the event that ends the attempt.
 type progress struct {
 	attempt  int               // attempt of the last event written; 0: unknown
 	running  bool              // whether this attempt is running
 	pending  bool              // the stored progress must still be read
 	received *job.Notification // latest progress not yet shown; may be nil
-	shown    *job.Progress     // latest progress shown of this attempt; may be nil
+	shown    *job.Progress     // latest progress of this attempt that was shown; may be nil
 }
 
 // receive stores the progress in a notification, unless it is nil or outdated.
@@ -72,7 +72,7 @@ func (p *progress) written(o *job.Occurrence) {
 	p.attempt, p.running, p.pending = o.Attempt, o.Next == job.Running, o.Next == job.Running
 }
 
-// read sets the fields from the job `j`, which must not have changed since the last event written.
+// read sets the fields from the job `j`. The state of `j` must be the state after the latest event on the stream.
 func (p *progress) read(j *job.Job) {
 	p.attempt, p.running, p.pending = j.Attempt, j.State == job.Running, false
 	if p.running {

@@ -21,7 +21,7 @@ import (
 // Engine has the dependencies of all streams. All fields are required.
 type Engine struct {
 	Heartbeat      time.Duration // interval of heartbeats on an idle stream
-	StallTimeout   time.Duration // time limit for a reader to take 8 KiB
+	StallTimeout   time.Duration // time limit for writing 8 KiB to a slow reader
 	RequestTimeout time.Duration // time limit of each read from storage
 
 	// Watch returns the notifications of a job until `stop` is called. The zero id means all jobs and batches of the client.
@@ -40,7 +40,7 @@ type Engine struct {
 	Logger       *slog.Logger
 }
 
-// Source returns events from a position, which advances with each read.
+// Source reads events in order. Each Read continues after the previous Read.
 type Source interface {
 	Read(ctx context.Context, limit int) (Page, error)
 	// EventID returns the id with which a reader resumes after an event.
@@ -63,7 +63,7 @@ const PageSize = 100
 type Stream struct {
 	Source
 	Client, JobID job.ID // JobID is zero for a stream of all of a client's events
-	// Job returns the job, or nil if its state has changed since the last event read.
+	// Job returns the job. It returns nil if the job's state is newer than the last event that was read.
 	Job func(context.Context) *job.Job
 
 	Conn          net.Conn
@@ -153,7 +153,7 @@ func (st *Stream) write(ctx context.Context) (stack []byte, err error) {
 // maxInput limits the bytes that a client may send after its request. They are ignored up to the limit; then the stream ends.
 const maxInput = 64 << 10
 
-// A blocking read costs a small goroutine per stream, but notices at once that the client hangs up.
+// A blocking read notices at once that the client hangs up. It costs a small goroutine for each stream.
 func (st *Stream) waitForClose() {
 	var b [128]byte
 	for n := 0; n < maxInput; {

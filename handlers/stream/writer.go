@@ -17,8 +17,8 @@ var heartbeat = []byte(":\n\n")
 // heldNote explains to people why committed events are delayed.
 var heldNote = []byte(": events wait until an open database transaction ends\n\n")
 
-// PositionEvent is the name of the first event of a client's stream. A reader that has received no later event resumes from the id of the
-// position event. The event has data because many readers ignore the id of a block without data.
+// PositionEvent is the name of the first event of a client's stream. A reader can resume from its id before the first other event arrives.
+// The event has data because many readers ignore the id of a block without data.
 const PositionEvent = "position"
 
 // Start returns the first block of a stream: the reconnection time and, unless `id` is "", the position.
@@ -31,14 +31,14 @@ func Start(id string) []byte {
 	return append(b, "\n\n"...)
 }
 
-// writer keeps no buffer between flushes, because most streams are idle.
+// writer frees its buffer after each flush, because most streams are idle.
 type writer struct {
 	conn  net.Conn
-	stall time.Duration // time limit for the reader to take a chunk
+	stall time.Duration // time limit for writing a chunk
 	buf   bytes.Buffer
 }
 
-// The buffer is flushed when it holds this many bytes.
+// The buffer is flushed when it has at least this many bytes. Each write to the connection has at most this many.
 const chunk = 8 << 10
 
 // frame appends a server-sent event (HTML standard, section 9.2), and flushes a full buffer. An event without an id leaves the reader's
@@ -66,7 +66,7 @@ func (w *writer) flush() error {
 	return err
 }
 
-// write writes b in chunks. The client must take each chunk within the time w.stall: a slower client would hold memory for too long.
+// write writes b in chunks. Each chunk must be written within w.stall. A slower reader would keep memory in use for too long.
 func (w *writer) write(b []byte) error {
 	for len(b) > 0 {
 		if err := w.conn.SetWriteDeadline(time.Now().Add(w.stall)); err != nil {

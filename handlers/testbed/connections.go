@@ -19,8 +19,8 @@ type nextFault struct {
 	effect *fault.Effect
 }
 
-// pendingFault returns the fault that an earlier request left for the next request on the connection. A half-closed connection gets no
-// responses at all. Other faults apply only to the same client's requests, and not to the test bed's own routes.
+// pendingFault returns the fault that an earlier request left for the next request on the connection. No request on a half-closed
+// connection gets a response. Any other fault applies to the next request of the same client, except requests about the test bed.
 func (v *visit) pendingFault(ofTestbed bool) *fault.Effect {
 	c, ok := v.Context().Conn().(*conn.Conn)
 	if !ok {
@@ -45,7 +45,7 @@ func (v *visit) deferFault() {
 	}
 }
 
-// Stream returns a connection that applies the fault to an event stream, and records the stream.
+// Stream wraps the connection of an event stream. The wrapper applies the request's fault to the stream and records the stream.
 func (s *API) Stream(r *httpkit.Request, c *conn.Conn) net.Conn {
 	v := visitOf(r)
 	if e := v.fault; e != nil {

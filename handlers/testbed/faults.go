@@ -104,8 +104,8 @@ func (s *API) findFault(v *visit) error {
 	return err
 }
 
-// subjectOf identifies the request by its idempotency key or its body. For a large body it uses the Content-Length, because the request may
-// be refused without reading the body. The handler reports errors in the body.
+// subjectOf identifies the request by its idempotency key or, without a key, by its body. A large body is not read, because the request may
+// still be refused. subjectOf then uses the Content-Length. It ignores errors in the body, which the handler reports.
 func subjectOf(r *httpkit.Request) string {
 	key, body := r.Request().Header.Peek("Idempotency-Key"), r.Request().Header.Peek(fiber.HeaderContentLength)
 	if len(key) == 0 && r.Request().Header.ContentLength() <= httpkit.SmallBody {
@@ -220,7 +220,7 @@ func (s *API) After(r *httpkit.Request) {
 	c.OnClose.Store(&v.slowFault) // keep the stream slot until the slow response is sent and the connection closes
 }
 
-// sentLater reports whether the response is sent after the method After has returned.
+// sentLater reports whether the response is slow or stalled. Such a response is sent after the method After has returned.
 func sentLater(e *fault.Effect) bool {
 	return e.SlowBytes > 0 && e.Close == "" || e.Close == fault.CloseStall
 }
@@ -236,8 +236,8 @@ func (v *visit) setRetryAfter() {
 	}
 }
 
-// elsewhere returns another local origin to redirect to, or "". Redirects to foreign hosts are not possible, although the client chooses
-// the Host header.
+// elsewhere returns another local origin to redirect to, or "". It never returns a foreign host, even if the client's Host header names
+// one.
 func (v *visit) elsewhere() string {
 	other := wire.OtherName(string(v.Request.Request().Header.Host()))
 	if other == "" || !v.fault.OtherHost {
@@ -246,7 +246,7 @@ func (v *visit) elsewhere() string {
 	return "http://" + other
 }
 
-// showFault finds a rule, so that If-Match and If-None-Match can be checked. The API has no GET for a single rule.
+// showFault handles a hidden GET of a rule. The check of If-Match and If-None-Match calls it before a DELETE of the rule.
 func (s *API) showFault(r *httpkit.Request, scope testbed.Scope) error {
 	rules, err := s.Testbed.Faults(r.Ctx, scope)
 	if err != nil {

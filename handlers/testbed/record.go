@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// Body keeps data of the body for the record, because the body is freed before the record is written.
+// Body keeps the data of the body that the record needs. The body itself is freed before the record is written.
 func (s *API) Body(r *httpkit.Request, body []byte) {
 	v := visitOf(r)
 	var named struct {
@@ -33,14 +33,14 @@ func (s *API) Body(r *httpkit.Request, body []byte) {
 	v.bodyKey, v.bodyCorrelation = named.Key, named.Correlation
 	if len(body) > 0 {
 		same := jsontext.Value(body).Clone()
-		_ = same.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // invalid JSON stays as it is
+		_ = same.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // on an error, `same` keeps the invalid JSON
 		v.bodySum = wire.Sum(same)
 	}
 }
 
 // record stores the request in the client's session. Requests of unknown clients are not stored. The record is stored before the response
-// is sent, so that a client with the response finds it. For a slow response, the returned function stores the record: just before the last
-// byte, or after the client has hung up.
+// is sent, so a client that has received the response can read the record. For a slow or stalled response, record returns a function that
+// stores the record. The caller calls it just before the last byte, or after the client has hung up.
 func (s *API) record(v *visit) (later func(hungUp bool)) {
 	r := v.Request
 	if r.Streams || !recorded(r) {
@@ -50,7 +50,7 @@ func (s *API) record(v *visit) (later func(hungUp bool)) {
 	who := cmp.Or(r.Caller, r.Claimed)
 	if x.KeyInURL && who.ClientID.IsZero() { // the Authorization header does not identify the client
 		for _, value := range r.Context().QueryArgs().All() {
-			if bytes.HasPrefix(value, []byte(httpkit.KeyPrefix)) { // look up only the first key: a stranger may send many
+			if bytes.HasPrefix(value, []byte(httpkit.KeyPrefix)) { // look up only the first key, because a stranger may send many keys
 				who, _ = s.TryKey(r.Base, r, string(value)) // an invalid key belongs to no client
 				break
 			}

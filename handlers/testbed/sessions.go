@@ -95,7 +95,8 @@ func (s *API) getVerdict(r *httpkit.Request) error {
 	return r.JSON(fiber.StatusOK, v)
 }
 
-// journalsAtOnce is how many journals a process sends at the same time. Each holds all records of its session in memory.
+// journalsAtOnce limits how many journals a process sends at the same time. While a journal is sent, all records of its session are in
+// memory.
 const journalsAtOnce = 2
 
 // getJournal streams the records on which the verdict is based.

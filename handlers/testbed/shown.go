@@ -41,13 +41,13 @@ func (v *visit) shown(x *verdict.Exchange) {
 			Outcome job.Outcome
 		}
 	}
-	_ = json.Unmarshal(body, &doc) // ignore errors: other documents have none of these members
+	_ = json.Unmarshal(body, &doc) // on an error the members stay empty, as for a document without them
 	switch {
 	case x.Role == verdict.Submit:
 		x.Made = testbed.IDOf(cmp.Or(doc.ID, doc.Draft))
 	case x.Role == verdict.SubmitMany:
 		x.Made = testbed.IDOf(doc.Batch)
-	case doc.Counts != nil && open(doc.Counts) == 0: // a finished batch, even if its outcome is not stored yet
+	case doc.Counts != nil && open(doc.Counts) == 0: // all jobs of the batch have ended
 		wire.Show(x, testbed.IDOf(doc.Batch), true)
 	case x.Operation == "listAttempts" && len(doc.Data) > 0 && doc.Data[len(doc.Data)-1].Outcome != "":
 		wire.Show(x, x.Job, true)
@@ -67,7 +67,7 @@ func (v *visit) shown(x *verdict.Exchange) {
 
 func open(c *api.BatchCounts) int { return c.Created + c.Queued + c.Assigned + c.Running }
 
-// impliesEnd reports whether the response implies that the job in the path has ended, without showing its state.
+// impliesEnd reports whether the response shows no job state, but implies that the job in the path has ended.
 func (v *visit) impliesEnd(x *verdict.Exchange) bool {
 	if v.fault != nil && v.fault.Replaces() {
 		return false

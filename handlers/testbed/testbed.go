@@ -1,4 +1,5 @@
-// Package testbed handles requests about the test bed. With it, clients disturb their own requests and get a verdict.
+// Package testbed handles requests about the test bed. In a test bed, a client can inject faults into its own requests and get a verdict on
+// how it reacted.
 package testbed
 
 import (
@@ -36,8 +37,8 @@ const (
 	resetPath    = "/v1/testbed/reset"
 )
 
-// Routes returns the routes of a test bed. Requests about sessions and the clock accept an expired key. The clock may pass the expiry of
-// all keys; clients must still be able to move the clock and end sessions.
+// Routes returns the routes of a test bed. Requests about sessions and the clock accept an expired key. A move of the clock may let all
+// keys expire, and the client must still be able to end its session.
 func (s *API) Routes() []httpkit.Route {
 	const get, post, put, remove = httpkit.Get, httpkit.Post, httpkit.Put, httpkit.Delete
 	const client, expired = httpkit.ClientKey, httpkit.ExpiredKey

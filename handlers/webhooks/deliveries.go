@@ -67,7 +67,8 @@ func (s *API) accepted(r *httpkit.Request) func(*job.Delivery, error) error {
 	}
 }
 
-// redeliverFailed needs no cursor position: a delivery that was sent again is no longer FAILED, so it is not found twice.
+// redeliverFailed ignores the position in the cursor. A delivery that is sent again is no longer FAILED, so the next request does not find
+// it.
 func (s *API) redeliverFailed(r *httpkit.Request) error {
 	return s.resend(r, "redeliver", func(ctx context.Context, client, id job.ID, since time.Time, _ job.Position) (job.Replay, error) {
 		return s.Webhooks.RedeliverFailed(ctx, client, id, since)
@@ -84,8 +85,8 @@ var errBadReplayCursor = &job.Error{
 		Detail: "This must be the next_cursor of the previous response, unchanged and with the same since; omit it to start again."}},
 }
 
-// resend sends events to a webhook again: the events since a time, or after a cursor. The cursor is valid only for this webhook, action and
-// time.
+// resend sends the events since a time to a webhook again. With a cursor, it continues after the previous request. A cursor is valid only
+// for the same webhook, action and time.
 func (s *API) resend(
 	r *httpkit.Request, action string,
 	send func(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error),

@@ -88,8 +88,8 @@ func (s *API) registerWebhook(r *httpkit.Request) error {
 	return err
 }
 
-// proving calls the function `do`. If `do` needs proof that the receiver wants events, proving asks the receiver and calls `do` again.
-// Asking may take seconds, so the request holds neither a transaction nor its storage slot meanwhile.
+// proving calls the function `do`. If `do` fails because the receiver has not agreed to get events, proving asks the receiver and calls
+// `do` again. The receiver may take seconds to respond. During this time, the request holds neither a transaction nor a storage slot.
 func (s *API) proving(r *httpkit.Request, url string, proven *bool, do func() error) error {
 	err := do()
 	if !errors.Is(err, job.ErrUnproven) {
@@ -152,8 +152,7 @@ func (s *API) testWebhook(r *httpkit.Request) error {
 	return s.accepted(r)(s.Webhooks.Test(r.Ctx, r.Caller.ClientID, r.PathID()))
 }
 
-// mimeKeyDirectory is the media type of the directory of signing keys (draft-meunier-http-message-signatures-directory), a JSON Web Key
-// Set.
+// mimeKeyDirectory is the media type of a list of signing keys (draft-meunier-http-message-signatures-directory).
 const mimeKeyDirectory = "application/http-message-signatures-directory+json"
 
 // A new signing key is published long before its first use, so clients may cache the response.

@@ -1,6 +1,6 @@
-// Package authlimit slows down failed authentication. It counts failures by address and by key. After too many failures, it refuses
-// attempts for a while. It also limits the number of log lines about failures. All listeners of a process share one Limiter. The type
-// Registrations limits registrations without credentials.
+// Package authlimit slows down attackers who guess credentials. It counts failures of each address and of each key. After too many
+// failures, it refuses further attempts for a while. It also limits the number of log lines about failures. All listeners of a process
+// share one Limiter. The type Registrations limits registrations without credentials.
 //
 // This package only limits attempts. Other packages check the credentials.
 package authlimit
@@ -19,8 +19,8 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// Allowed failures. A client that keeps sending one wrong key reaches the key's limit first. Attempts refused by the key's limit
-// do not count against the address, which other clients may share.
+// Limits of failures. A client that keeps sending one wrong key reaches the limit of the key first. Attempts refused by this limit do not
+// count against the address, because other clients may have the same address.
 const (
 	addressRate  = 10 // per second
 	addressBurst = 100
@@ -29,7 +29,7 @@ const (
 	recent       = time.Minute
 )
 
-// maxEntries limits each table: 10,000 addresses, keys and credentials take about 5 MB.
+// maxEntries limits each table. Three full tables (addresses, keys, credentials) take about 5 MB.
 const maxEntries = 10_000
 
 func newTable[K comparable, V any]() *lru.LRU[K, V] {
@@ -77,8 +77,8 @@ func New(clock func() time.Time, f telemetry.Factory) *Limiter {
 }
 
 // Check returns zero if an attempt is allowed, otherwise the wait before the next one. Recently valid credentials always pass, regardless
-// of failures with the same address or key id. The limit of a key applies only to addresses with recent failures, so others cannot lock out
-// the key's owner.
+// of failures with the same address or key id. The limit of a key applies only to addresses with recent failures. So an attacker at another
+// address cannot lock out the key's owner.
 func (l *Limiter) Check(source netip.Addr, credential string) (wait time.Duration) {
 	hash := sha256.Sum256([]byte(credential))
 	l.mu.Lock()
@@ -133,7 +133,7 @@ func count[K comparable](table *lru.LRU[K, *failures], who K, now time.Time, lim
 		f = &failures{Limiter: rate.NewLimiter(limit, burst)}
 		table.Add(who, f)
 	}
-	f.AllowN(now, 1) // ignore the result: concurrent attempts may have used up the limit
+	f.AllowN(now, 1) // the limit may be used up already, because several attempts can pass Check before the first one fails
 	f.last = now
 }
 
