@@ -125,7 +125,7 @@ func TestFramingOfChunksIsBounded(t *testing.T) {
 	const limit = 10_000
 	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxBodyBytes = limit }).start()
 	for _, sent := range []string{"1;" + strings.Repeat("x", 2*limit+(100<<10)), strings.Repeat("1\r\n \r\n", (2*limit+(100<<10))/6)} {
-		a, _ := w.raw(submitHead + "Transfer-Encoding: chunked\r\n\r\n" + sent) // the body has no last chunk, because the server must respond before
+		a, _ := w.raw(submitHead + "Transfer-Encoding: chunked\r\n\r\n" + sent)
 		a.requireProblem(t, job.CodePayloadTooLarge)
 		require.True(t, a.Close, "Connection: close")
 	}

@@ -71,7 +71,7 @@ type world struct {
 	url    string     // set by start
 	served chan error // receives the result of Serve, and is then closed
 
-	// madeUp disables the check against the OpenAPI document, which does not describe responses that faults make up.
+	// madeUp disables the check against the OpenAPI document. Tests set it before responses that the document does not describe.
 	madeUp bool
 }
 

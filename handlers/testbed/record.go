@@ -33,7 +33,7 @@ func (s *API) Body(r *httpkit.Request, body []byte) {
 	v.bodyKey, v.bodyCorrelation = named.Key, named.Correlation
 	if len(body) > 0 {
 		same := jsontext.Value(body).Clone()
-		_ = same.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // on an error, `same` keeps the invalid JSON
+		_ = same.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false))
 		v.bodySum = wire.Sum(same)
 	}
 }

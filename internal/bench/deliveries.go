@@ -28,7 +28,7 @@ const (
 	besideHangs  = "To 30 of 50 endpoints while 20 hang, per second"
 	arrivalP50   = "Event to arrival at rest, p50, ms"
 	arrivalP99   = "Event to arrival at rest, p99, ms"
-	lostPatience = 20 * time.Second // if no delivery arrives for this long, missing ones count as lost
+	lostPatience = 20 * time.Second // if no delivery arrives for this long, the missing deliveries count as lost
 )
 
 func deliveries(l *lab) {
@@ -48,7 +48,7 @@ func (got sample) deliveries(sys system) {
 	single, one := sys.subscribe(endpoints{answering: 1}), sys.subscribe(endpoints{answering: 1})
 	many := sys.subscribe(ten, ten, ten, ten, ten)
 	mixed := sys.subscribe(ten, endpoints{7, 3}, endpoints{7, 3}, endpoints{6, 4}, endpoints{0, 10})
-	sys.sleep(quiet) // the processes read the new webhooks meanwhile
+	sys.sleep(quiet) // during this time, the processes read the new webhooks
 	check(single.submitOneByOne(sys.ctx))
 	got[arrivalP50], got[arrivalP99] = quantile(single.latency, 0.5), quantile(single.latency, 0.99)
 	got[toOne] = must(one.deliver(sys.ctx, oneClientJobs))
@@ -57,12 +57,12 @@ func (got sample) deliveries(sys system) {
 	got[besideHangs] = must(mixed.deliver(sys.ctx, manyClientJobs))
 }
 
-// subscribers are clients with webhook endpoints in this process. Each endpoint has its own port, because a client's endpoints at one
-// origin share a limit.
+// subscribers are clients with webhook endpoints in this process. Each endpoint has its own port, because the service limits the deliveries
+// of a client to one origin.
 type subscribers struct {
 	targets   []target
-	answering int           // number of endpoints that respond, of all clients
-	ended     chan struct{} // closed to end the requests that hang
+	answering int           // number of endpoints of all clients that respond
+	ended     chan struct{} // closed at the end; hanging endpoints then respond
 	news      chan struct{} // holds a token if a delivery has arrived
 
 	mu          sync.Mutex
@@ -93,7 +93,7 @@ func (s system) subscribe(each ...endpoints) *subscribers {
 		all.targets = append(all.targets, target{s.url, key, []byte(`{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}`)})
 		all.answering += e.answering
 	}
-	s.atEnd(func() error { close(all.ended); return nil }) // runs before the Close calls above, which wait for hanging requests
+	s.atEnd(func() error { close(all.ended); return nil }) // runs before the calls of server.Close, which wait for hanging requests
 	return all
 }
 

@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 )
 
-// sample has the results of one side in one round, by figure (such as acceptedFigure). It has only the figures that apply to the side.
+// sample maps figures, such as acceptedFigure, to the results of one side in one round.
 type sample map[string]float64
 
 func (s sample) String() string {
@@ -36,8 +36,8 @@ func (s side) values(figure string) (values []float64) {
 	return values
 }
 
-// compare measures the sides in rounds with alternating order, so that a drift of the machine's speed favors no side. For each figure it
-// compares the first side with every other side, one table line each.
+// compare measures all sides in each round. The order alternates, so a drift of the machine's speed favors no side. For each figure, the
+// table has a line for each pair of the first side and another side.
 func (l *lab) compare(sides []side, figures ...string) {
 	for round := range l.rounds {
 		for i := range sides {

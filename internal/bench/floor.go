@@ -20,8 +20,8 @@ const (
 	sqlWriters = 8  // connections
 )
 
-// floor compares the service with the least work possible: writing its rows with bare SQL, and an endpoint that only returns 202. It also
-// measures River and asynq with the program in internal/bench/peers.
+// floor compares the service with two lower bounds: bare SQL that writes the same rows, and an endpoint that only returns 202. It also
+// compares the service with River and asynq.
 func floor(l *lab) {
 	program := l.build("internal/bench/peers", ".")
 	l.compare(append(l.programs(func(s service, got sample) { got.peerJobs(l, s) }),
@@ -34,7 +34,7 @@ func floor(l *lab) {
 
 func (got sample) bareSQL(l *lab) {
 	d := l.database()
-	l.serve(d, l.services[0], func(system) {}) // runs the api only to migrate the schema
+	l.serve(d, l.services[0], func(system) {}) // migrates the schema
 	got[acceptedFigure] = peerJobs / must(runSteps(l.ctx, d.url, "insert"))
 	used := system{lab: l}.while(func() {
 		got[sustainedFigure] = peerJobs / must(runSteps(l.ctx, d.url, "insert", "claim", "start", "finish"))
@@ -51,7 +51,7 @@ func floorStatement(name string) string {
 	return sql
 }
 
-// runSteps runs statements of floor.sql on new jobs, in groups.
+// runSteps runs the named statements of floor.sql on groups of new jobs.
 func runSteps(ctx context.Context, url string, steps ...string) (seconds float64, err error) {
 	const definition = `{"work_kind": "PAYLOAD_SMALL", "duration_ms": 0, "expected_outcome": "SUCCESS"}`
 	params := `{"text":"` + strings.Repeat("x", 150) + `"}`

@@ -132,8 +132,8 @@ func (d *database) number(sql string, args ...any) (n float64) {
 	return n
 }
 
-// awaitFinished waits until `accepted` jobs have reports. It fails after a minute without a new report. It also counts jobs that were
-// created up to one second before `since`, because Postgres' clock may lag. So the caller must create no other jobs in that second.
+// awaitFinished waits until `accepted` jobs created after `since` have reports. It fails after a minute without a new report. Postgres'
+// clock may lag, so jobs created up to one second before `since` count too. In that second the caller must not create other jobs.
 func (d *database) awaitFinished(since time.Time, accepted int) {
 	since = since.Add(-quiet / 2)
 	var before float64

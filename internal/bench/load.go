@@ -21,12 +21,12 @@ type target struct {
 // plainJob has no duration and a result of 1 KB.
 var plainJob = []byte(`{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL"}`)
 
-// closed is a load generator with a closed loop. Each client waits for its response, then for `admit`, before it sends again. The
-// simulator's generator needs three times the CPU, and would slow down the service.
+// closed is a load generator with a closed loop: each client waits for the response and for `admit` before it sends again. The simulator's
+// load generator needs three times the CPU, so it would slow down the service.
 type closed struct {
 	clients int
-	during  time.Duration               // duration of the load; 0: until all requests are sent
-	jobs    int                         // number of requests; 0: no limit, so the load ends after `during`
+	during  time.Duration               // duration of the load; 0: the load ends after `jobs` requests
+	jobs    int                         // number of requests; 0: no limit
 	admit   func(context.Context) error // called before each request; may block to delay the request; nil: no delay
 }
 

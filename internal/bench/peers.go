@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// internal/bench/peers must have the same numbers.
+// The program in internal/bench/peers has copies of these numbers.
 const (
 	peerJobs       = 20_000 // in each phase
 	peerProducers  = 32
@@ -62,7 +62,7 @@ func (got sample) readPeer(out io.Reader, cpu float64) error {
 	return nil
 }
 
-// The measured CPU time includes the load generator, because the programs of River and asynq generate their own load.
+// The measured CPU time includes the load generator. For River and asynq it does too, because their programs generate the load.
 func (got sample) peerJobs(l *lab, s service) {
 	s.slots = peerWorkers
 	l.phase(s, func(sys system) {

@@ -51,8 +51,8 @@ func throughput(l *lab) {
 	}), acceptedFigure, answerFigure, sustainedFigure, cpuFigure)
 }
 
-// sustained keeps a system with one worker as busy as possible. It counts the jobs that finish after the warm-up. At the end it waits until
-// all accepted jobs have finished. `rate` is in jobs per second. `cpu` is in seconds per 1,000 jobs, without the load generator.
+// sustained keeps a system with one worker as busy as possible, and returns when all accepted jobs have finished. `rate` is the number of
+// jobs per second that finished after the warm-up. `cpu` is the CPU time in seconds for 1,000 jobs, without the load generator.
 func (s system) sustained() (rate, cpu float64) {
 	stop := s.start("worker", "")
 	began := time.Now()
@@ -118,8 +118,8 @@ func idle(l *lab) {
 	}), startP50, startP99, idleWorker, idleTogether)
 }
 
-// startsOneByOne submits one job at a time and returns the latencies from request to start, in ms. The pauses between jobs are longer than
-// a worker's polling interval, so each job ends before the next one is submitted.
+// startsOneByOne submits one job at a time and returns the latencies from request to start, in ms. It waits 30 to 50 ms before each job. A
+// worker polls more often, so each job ends before the next one is submitted.
 func (s system) startsOneByOne() (starts []float64) {
 	var sent []time.Time
 	began := time.Now()
@@ -151,8 +151,7 @@ func largeTable(l *lab) {
 	}, largeAccepted, largeSustained, largeRead)
 }
 
-// table measures throughput and read latency for one side of largeTable. It reads random jobs that were created before `before`. At the end
-// it waits until all jobs have finished.
+// table measures throughput and read latency for one side of largeTable. It reads random jobs that were created before the time `before`.
 func (got sample) table(sys system, before time.Time) {
 	sys.sleep(quiet)
 	got[largeSustained], _ = sys.sustained()
@@ -197,13 +196,13 @@ func (s system) fill() {
 	check(copyJobs(s.ctx, s.db.conn, id, s.rows))
 }
 
-// copyJobStatement copies the finished job $4. $1 and $2 are the numbers of the first and last copy. Copy n is older than the job by n *
-// $3. One in 200 copies belongs to the job's client, the others to 199 made-up clients.
+// copyJobStatement copies the finished job $4. The copies are numbered from $1 to $2. Copy n is older than the job by n * $3. One in 200
+// copies belongs to the job's client, the others belong to 199 made-up clients.
 //
 //go:embed copy_jobs.sql
 var copyJobStatement string
 
-// Triggers and synchronous commits are off, to save time.
+// To save time, copyJobs turns off triggers and synchronous commits.
 func copyJobs(ctx context.Context, conn *pgx.Conn, id uuid.UUID, jobs int) error {
 	_, err := conn.Exec(ctx, "SET session_replication_role = replica; SET synchronous_commit = off; SET jit = off")
 	for first := 1; first <= jobs && err == nil; first += copyChunk {

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// usage is the CPU time, in seconds, that processes used between two times.
+// usage maps names of processes to the CPU seconds that they used from `from` to `to`.
 type usage struct {
 	from, to time.Time
 	cpu      sample

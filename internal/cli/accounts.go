@@ -40,8 +40,8 @@ func (s *Shell) keys() *cobra.Command {
 	return s.forOperators(s.forClients(c))
 }
 
-// public returns a client of the public API. If the address of the operator API is configured, it returns nil, and the caller uses the
-// operator API.
+// public returns a client of the public API. If the address of the operator API is configured, public returns nil. The caller must then use
+// the operator API.
 func (c *call) public() (*client.Client, error) {
 	_, _, err := c.operator()
 	if !errors.Is(err, access.ErrNoAddress) {
@@ -58,7 +58,7 @@ func createClient(f *pflag.FlagSet) run {
 			return err
 		}
 		var made client.CreatedClient
-		if public != nil { // with the operator token, because some services let only operators create clients
+		if public != nil { // pass the operator token, because some services let only operators create clients
 			public = public.WithKey(c.finder().AdminToken())
 			made.ClientID, err = public.CreateClient(c)
 		} else {

@@ -105,7 +105,7 @@ func (s *Shell) adminJobs() *cobra.Command {
 		s.cmd("delete JOB", "Delete a finished job", changeAdmin(nil, http.MethodDelete, "/jobs/%s")))
 }
 
-// pauseOrDrain makes the command "pause" or "drain". `use` names the allowed scopes after the command, as in "pause all|kind TARGET".
+// pauseOrDrain makes the command "pause" or "drain". In `use`, the allowed scopes follow the name, as in "pause all|kind TARGET".
 func (s *Shell) pauseOrDrain(use, mode, short string) *cobra.Command {
 	name, rest, _ := strings.Cut(use, " ")
 	words, _, _ := strings.Cut(rest, " ")

@@ -69,7 +69,7 @@ func browser(getenv func(string) string) (program string, arguments []string) {
 //go:embed help.txt
 var helpTexts string
 
-// addHelp sets each command's long help from help.txt. A section "# NAME: TITLE" becomes the page of "forgerun help NAME".
+// addHelp sets each command's long help from help.txt. A section "# NAME: TITLE" becomes a help topic, which "forgerun help NAME" shows.
 func addHelp(root *cobra.Command) {
 	for section := range strings.SplitSeq(strings.TrimPrefix(helpTexts, "# "), "\n# ") {
 		head, text, _ := strings.Cut(section, "\n")

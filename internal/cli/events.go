@@ -134,7 +134,7 @@ func (c *call) eventLine(name string, data any) string {
 
 const (
 	longPoll = 20 * time.Second // the service may delay its response until the job ends, at most this long
-	atOnce   = 16               // limit of jobs to wait for concurrently
+	atOnce   = 16               // maximum number of jobs to wait for at the same time
 )
 
 func watchFlags(do func(c *call, api *client.Client) error) action {
@@ -178,7 +178,7 @@ func codeOf(job *client.Job) int {
 	return command.Failed
 }
 
-// Failure is the worst exit code, then cancel, then success.
+// A failure is worse than a cancel, although its exit code is lower.
 func worse(a, b int) int {
 	if a == command.Failed || b == command.Failed {
 		return command.Failed
@@ -205,7 +205,7 @@ func watch(c *call, api *client.Client) error {
 			if err == nil {
 				progress = *p
 			}
-			if err != nil || !on { // without a status line, print progress like other messages
+			if err != nil || !on { // the status line, if there is one, shows the progress
 				line.Clear()
 				if err := c.printMessage(m); err != nil {
 					return err

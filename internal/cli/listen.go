@@ -116,7 +116,7 @@ type receiver struct {
 	count                    int // limit of messages to receive; 0: no limit
 	structured               bool
 
-	mu       sync.Mutex // guards the fields below; locked until verifier is set, so that early messages wait
+	mu       sync.Mutex // guards the fields below; locked until verifier is set, so messages that arrive earlier wait
 	verifier *client.Verifier
 	seen     map[string]bool
 	taken    int
@@ -152,13 +152,13 @@ func (r *receiver) receive(request *http.Request, body []byte) int {
 		if errors.Is(err, client.ErrSignature) {
 			return http.StatusUnauthorized
 		}
-		return http.StatusServiceUnavailable // the public keys are unavailable; after 503 the service sends the message again
+		return http.StatusServiceUnavailable // the public keys could not be read; the 503 makes the service send the message again
 	}
 	if r.seen[message.WebhookID] {
 		return http.StatusNoContent // already handled; the service repeats a message if our response was lost
 	}
 	if r.count > 0 && r.taken >= r.count {
-		return http.StatusServiceUnavailable // the command has enough messages and is about to end
+		return http.StatusServiceUnavailable // the command has received enough messages and ends
 	}
 	status := r.passOn(request, message, body)
 	if status >= http.StatusMultipleChoices {

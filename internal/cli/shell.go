@@ -142,7 +142,7 @@ func (s *Shell) clientAt(url, key string) (*client.Client, error) {
 
 const adminPath = "/admin/v1"
 
-// `base` is the operator API's address without /admin/v1.
+// `base` is the address of the operator API, without the path /admin/v1.
 func (s *Shell) operator() (admin *client.Client, base string, err error) {
 	base, token, err := s.finder().Operator()
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// exclusive adds the flag --file. The returned check fails if --file is combined with arguments or with flags that f already has. Each of
+// exclusive adds the flag --file to f. The function `check` fails if --file is combined with arguments or with other flags of f. Each of
 // `pairs` names two more flags that exclude each other: "at in" means --at and --in.
 func exclusive(f *pflag.FlagSet, what string, pairs ...string) (file *string, check func(args []string) error) {
 	f.VisitAll(func(flag *pflag.Flag) { pairs = append(pairs, "file "+flag.Name) })

@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// internal/bench/peers.go must have the same numbers.
+// The file internal/bench/peers.go has copies of these numbers.
 const (
 	jobs           = 20_000 // in each phase
 	producers      = 32

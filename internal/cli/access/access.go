@@ -41,8 +41,8 @@ type Flags struct {
 	Context string
 }
 
-// source is an endpoint from one place, such as flags or a context. If `anywhere` is set, a credential without an address may be sent to
-// any address.
+// source is an endpoint from one place, such as flags or a context. If the source has a credential but no address, `anywhere` allows
+// sending the credential to any address.
 type source struct {
 	Endpoint
 	anywhere bool
@@ -87,8 +87,8 @@ func (f Finder) AdminToken() string {
 	return cmp.Or(f.Flags.AdminToken, FirstToken(f.Getenv(EnvAdminToken)))
 }
 
-// pick takes the first address and the first credential that may be sent there. A credential from a source with an address is sent only to
-// that address. Without an address, a credential from flags or the environment may be sent to any address.
+// pick returns the first address, and the first credential that may be sent to this address. If the source of a credential has an address,
+// the credential is sent only to that address. Otherwise see source.anywhere.
 func pick(sources []source, of func(Endpoint) (address, credential string)) (address, credential string) {
 	for _, s := range sources {
 		a, c := of(s.Endpoint)
@@ -117,7 +117,7 @@ func (f Finder) sources() (sources []source, missing string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	if name := f.Flags.Context; name != "" { // set on the command line, so it takes precedence over the environment
+	if name := f.Flags.Context; name != "" { // a context on the command line takes precedence over the environment
 		endpoint, err := contexts.Find(name)
 		return append(sources, source{Endpoint: endpoint}, environment), "", err
 	}

@@ -67,7 +67,7 @@ func ParseTime(text string) (time.Time, error) {
 }
 
 // Execute runs the program of root and returns its exit code and the error to print. Errors other than Exit have the exit code Failed. Each
-// line of `examples` is a call of a command. The help of that command shows the line.
+// line of `examples` calls one command, and the help of this command shows the line.
 func Execute(ctx context.Context, root *cobra.Command, examples string, args []string, stdout, stderr io.Writer) (code int, err error) {
 	root.SetOut(stdout) // before prepare, because cobra's command "completion" copies the writer
 	root.SetErr(stderr)
@@ -140,7 +140,7 @@ func Unknown(c *cobra.Command, name string) error {
 	return Usagef("there is no command %q%s (%s --help)", strings.Join([]string{c.CommandPath(), name}, " "), meant, c.CommandPath())
 }
 
-// New makes a command that runs an action. `use` names the arguments. For example, KIND is required, [KIND] is optional, and KIND...
+// New makes a command that calls `run`. `use` is the command's name and its arguments: KIND is required, [KIND] is optional, and KIND...
 // accepts several.
 func New(use, short string, run func(*cobra.Command, []string) error) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, RunE: run}

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The help of a command group shows at most this many examples, at most one per subcommand.
+// The help of a command group shows one example for each subcommand, but not more than this many.
 const examplesOfGroup = 3
 
 func examplesOf(root *cobra.Command, text string) map[*cobra.Command][]string {

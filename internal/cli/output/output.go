@@ -68,7 +68,8 @@ func (p *Printer) print(v View, whole any, rows []any) error {
 	return p.table(v, rows)
 }
 
-// Each prints one value, as JSON on one line or as the result of the function `line`. If Quiet is set, it prints nothing.
+// Each prints one value on one line. In the form json the line is JSON, otherwise it is the result of the function `line`. If Quiet is set,
+// Each prints nothing.
 func (p *Printer) Each(item any, line func(value any) string) error {
 	value, err := Values(item)
 	switch {

@@ -24,8 +24,8 @@ type Column struct {
 	show  func(value any) string // returns the text of the column; nil: the value at Path
 }
 
-// NewView parses columns such as "AGE:created_at:age:wide". Head and path come first, then any of age, state and wide. A column without a
-// path shows the result of a function: the first such column uses show[0].
+// NewView parses columns such as "AGE:created_at:age:wide": head, path, and any of the options age, state and wide. A column without a path
+// shows the result of a function. The first such column uses show[0], the next one show[1].
 func NewView(columns string, show ...func(value any) string) (v View) {
 	for text := range strings.SplitSeq(columns, ", ") {
 		head, rest, _ := strings.Cut(text, ":")
@@ -85,7 +85,8 @@ func (p *Printer) table(v View, values []any) error {
 	return nil
 }
 
-// latest returns `now`, or the value's created_at or updated_at if that is more than a second later. The clock of a test bed may be ahead.
+// latest returns the latest of `now` and the value's times. The service's clock may be ahead in a test bed. A difference of up to one
+// second is ignored.
 func latest(now time.Time, value any) time.Time {
 	for _, member := range []string{"created_at", "updated_at"} {
 		if at, err := time.Parse(time.RFC3339Nano, Text(At(value, member))); err == nil && at.After(now.Add(time.Second)) {

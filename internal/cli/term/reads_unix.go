@@ -7,5 +7,6 @@ import (
 	"syscall"
 )
 
-// IgnoreReads makes terminal reads fail while this process is in the background. Otherwise Unix would stop the process.
+// IgnoreReads ignores SIGTTIN. A background process that reads from the terminal then gets an error. Without IgnoreReads, Unix would stop
+// the process.
 func IgnoreReads() { signal.Ignore(syscall.SIGTTIN) }

@@ -14,7 +14,7 @@ type Style struct {
 	Colors   bool
 	Terminal bool
 
-	mark string // prefix that tells Writer not to escape the next control character
+	mark string // written before a control character, so that Writer does not escape it
 }
 
 // Of returns the capabilities of w. A terminal supports redrawn lines, and colors unless NO_COLOR is set. A file, a pipe or a dumb terminal
@@ -97,7 +97,7 @@ func NewStatus(out io.Writer, on bool) *Status {
 	return &Status{out: out, on: on, clear: Style{mark: markFor(out)}.ClearLine()}
 }
 
-// Show draws the line, cut to the width of the terminal. `painted` lists pairs: a word of `text`, and the same word in color.
+// Show draws `text`, cut to the width of the terminal. `painted` contains pairs: a word of `text`, and the same word in color.
 func (s *Status) Show(text string, painted ...string) {
 	if !s.on {
 		return
@@ -117,7 +117,7 @@ func (s *Status) Clear() {
 	s.drawn = false
 }
 
-// State converts the job status of an event into the API's job state. For example, COMPLETED becomes SUCCEEDED.
+// State converts the jobStatus in the data of an event into the API's job state. For example, COMPLETED becomes SUCCEEDED.
 func State(event, status string) string {
 	if !strings.HasPrefix(event, "job") {
 		return status

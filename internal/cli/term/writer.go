@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// The program writes ownMark before its own control characters, so that Writer does not escape them. It is random, so text from elsewhere
-// cannot contain it.
+// The program writes ownMark before each control character that Writer must not escape. The mark is random, so text from elsewhere cannot
+// contain it.
 var ownMark = "\x00" + rand.Text()
 
 // Writer wraps stdout or stderr. It escapes control characters other than newlines, tabs and the codes that Style writes. It uses JSON
@@ -80,7 +80,7 @@ func (w *Writer) escape(text []byte) []byte {
 	w.rest = slices.Clone(text[complete:])
 	parts := strings.Split(string(text[:complete]), ownMark)
 	for i, part := range parts {
-		ours := min(i, 1, len(part)) // length of our control character after the mark, which is not escaped
+		ours := min(i, 1, len(part)) // number of bytes after a mark that are not escaped: the control character
 		parts[i] = part[:ours] + Printable(part[ours:])
 	}
 	return []byte(strings.Join(parts, ""))
