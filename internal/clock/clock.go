@@ -1,8 +1,8 @@
-// Package clock tells the service time, which determines when jobs are due. In a test bed, a client may freeze it, move it and make it run
-// faster. Schedules use the service time. Leases, connection timeouts and signatures use real time.
+// Package clock returns the service time. Jobs and schedules are due by service time. In a test bed, a client may freeze the service time,
+// move it and make it run faster. Leases, connection timeouts and signatures use real time.
 //
-// Postgres stores the clock's settings. Each process applies them to its own Clock. Without a test bed, the clock is never moved: it shows
-// Postgres' time, which may differ from the machine's. A nil *Clock shows the machine's time.
+// Postgres stores the clock's settings. Each process applies them to its own Clock. Outside a test bed, the clock is never moved and shows
+// the time of Postgres' clock. A nil *Clock shows the time of this machine's clock.
 package clock
 
 import (
@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// Setting converts the time of Postgres' clock to the service time after a move. The zero value is a clock that was never moved.
+// Setting is the state of the clock after a move. It converts Postgres' time to service time. The zero value is a clock that was never
+// moved.
 type Setting struct {
 	Number int64     // moves are numbered from 1; a freeze and a new rate are moves too
 	Real   time.Time // time on Postgres' clock at the move
@@ -53,8 +54,8 @@ func (s Setting) Wait(d time.Duration) time.Duration {
 // Moves are the settings after each move of a clock, oldest first.
 type Moves []Setting
 
-// Real returns the time on Postgres' clock at which the service time reached t. If a move skipped t, Real returns the time of this move.
-// For a future t, Real assumes no more moves. The result is at most a year after the last move.
+// Real returns the time on Postgres' clock at which the service time reached t. If a move skipped t, Real returns the time of this move. If
+// t is in the future, Real assumes that no more moves follow. The result is then at most a year after the last move.
 func (ms Moves) Real(t time.Time) time.Time {
 	last := Setting{Real: t, Time: t, Rate: 1} // before the first move, the clock shows Postgres' time
 	i := 0
@@ -121,11 +122,11 @@ func (c *Clock) Now() time.Time {
 // Wait is like Setting.Wait for the current setting.
 func (c *Clock) Wait(d time.Duration) time.Duration { return c.Setting().Wait(d) }
 
-// farAhead is the longest time from now to a result of Real. A frozen clock would never reach t, so Real needs this limit.
+// farAhead limits the results of the methods Real, because a frozen clock never reaches a future time.
 const farAhead = 365 * 24 * time.Hour
 
-// Real returns the time of this machine's clock at which the service time reaches t. It assumes no further moves. For a moved clock, the
-// result is at most a year away.
+// Real returns the time on this machine's clock at which the service time reaches t. It assumes that no more moves follow. If the clock was
+// moved, the result is at most a year from now.
 func (c *Clock) Real(t time.Time) time.Time {
 	if !c.Moved() {
 		return t
@@ -146,8 +147,8 @@ func (c *Clock) Changed() <-chan struct{} {
 // longest limits each sleep. SleepUntil then reads the clock again, in case Postgres' clock was adjusted.
 const longest = time.Minute
 
-// SleepUntil waits until the clock shows t, even if the clock is moved meanwhile. If ctx ends before t, SleepUntil returns
-// context.Cause(ctx).
+// SleepUntil waits until the clock shows t. A move of the clock during the wait is taken into account. If ctx ends before t, SleepUntil
+// returns context.Cause(ctx).
 func (c *Clock) SleepUntil(ctx context.Context, t time.Time) error {
 	for {
 		changed := c.Changed() // before reading the time, so that a move right after the reading is not missed

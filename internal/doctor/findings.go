@@ -106,14 +106,14 @@ func (fs Findings) Write(w io.Writer, asJSON bool, paint func(s Severity, text s
 }
 
 // Postgres' clock determines leases and due times. This machine's clock determines when API keys expire and when Redis releases waiting
-// tasks. It also timestamps signatures. A difference of a second delays jobs or starts them early. With a difference of more than half a
+// tasks. It also timestamps signatures. If the clocks differ by a second, jobs start late or early. If they differ by more than half a
 // minute, asynq takes tasks away from live workers.
 const (
 	clockWarn = time.Second
 	clockFail = 30 * time.Second
 )
 
-// The measured difference is uncertain by half the round trip, so judgeClock subtracts that.
+// judgeClock subtracts half the round trip from the measured difference, because the measurement may be wrong by so much.
 func (fs *Findings) judgeClock(what string, ahead, roundTrip time.Duration) {
 	direction := "ahead of"
 	if ahead < 0 {
@@ -149,7 +149,8 @@ func (fs *Findings) Inspect(ctx context.Context, role, databaseURL, redisURL str
 		group.Go(func() { redis, redisErr = queue.Inspect(ctx, redisURL) })
 	}
 	group.Wait()
-	// dev needs no addresses, because it can start its own servers. For other roles, the configuration check reports a missing address.
+	// The role dev needs no addresses, because it can start its own servers. For other roles, the check of the configuration reports a missing
+	// address.
 	notRunning := func(address string) Case {
 		return Case{role == "dev" && address == "", Healthy, "not checked: dev starts its own server, and dev is not running", ""}
 	}

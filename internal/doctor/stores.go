@@ -128,7 +128,8 @@ func (fs *Findings) judgeConnections(role string, i repo.Inspection) {
 		OK(found))
 }
 
-// longDue is how long a job may be due before doctor reports it. The leader finds and enqueues a lost task in less time.
+// Doctor reports jobs that have been due for longer than longDue. If Redis lost a job's task, the leader enqueues the job again within this
+// time.
 const longDue = time.Minute
 
 // JudgeState judges workers, waiting jobs and the leader.
@@ -210,8 +211,8 @@ func (fs *Findings) judgeServer(name string, s queue.ServerFacts) {
 		Fail(s.Role == "slave", "replica: it accepts no writes", "point FORGERUN_REDIS_URL to the master, or use redis-sentinel://"),
 		OK(s.Role))
 	const untold = "not checked: this server does not report the setting"
-	// Missing persistence is only a warning. Lost tasks are enqueued again from Postgres. Only entries of the outcome stream are lost for
-	// good.
+	// Without persistence, a restart of Redis loses tasks and entries of the outcome stream. This is only a warning, because lost tasks are
+	// enqueued again from Postgres.
 	fs.Judge(name+" persistence",
 		Case{s.AppendOnly == "", Healthy, untold, ""},
 		Warn(s.AppendOnly == "0", "appendonly is no: a restart loses the queue, which the leader refills, and all of the outcome stream",

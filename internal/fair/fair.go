@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// Semaphore divides a number of places among clients, which have keys of type K. A client gets a further place only if it holds fewer
-// places than are still free. So one client holds at most half of all places. Some places usually stay free for new clients. A freed place
-// goes first to the waiting client with the fewest places. So a new client gets the first place that another client releases.
+// Semaphore divides a number of places among clients, which have keys of type K. A client gets another place only while it holds fewer
+// places than are free. So one client holds at most half of all places, and some places usually stay free for new clients. A freed place
+// goes to the waiting client that holds the fewest places, so new clients come first.
 type Semaphore[K comparable] struct {
 	mu      sync.Mutex
 	free    int
@@ -18,7 +18,7 @@ type Semaphore[K comparable] struct {
 
 type places struct {
 	held    int
-	tickets []chan struct{} // one for each waiting caller, oldest first; closed when the caller gets a place
+	tickets []chan struct{} // a channel for each waiting caller, oldest first; it is closed when the caller gets a place
 }
 
 // New makes a semaphore of n places.
@@ -41,7 +41,8 @@ func (s *Semaphore[K]) Acquire(client K, giveUp <-chan struct{}) bool {
 	}
 }
 
-// TryAcquire takes a place without waiting. It returns false if the client may not have a further place now, or already waits for a place.
+// TryAcquire takes a place without waiting. It returns false if the client may not get another place now, or if another caller of the same
+// client waits.
 func (s *Semaphore[K]) TryAcquire(client K) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,8 +113,8 @@ func (s *Semaphore[K]) forget(client K) {
 	}
 }
 
-// serve grants free places to waiting clients, first to the client that holds the fewest. It stops when this client may have no further
-// place.
+// serve gives free places to waiting clients. The client with the fewest places always comes next. If this client may not get another
+// place, serve stops.
 func (s *Semaphore[K]) serve() {
 	for len(s.waiting) > 0 {
 		next := 0

@@ -95,7 +95,7 @@ func OfLock(path string) (Holder, bool) {
 // longest is the maximum length of a shown command.
 const longest = 60
 
-// Holder.Command contains only the first argument, usually a subcommand. Further arguments may be secret.
+// The holder's Command contains only the first argument, usually a subcommand, because other arguments may be secret.
 func holder(p procfs.Proc) Holder {
 	words, err := p.CmdLine()
 	if err != nil || len(words) == 0 {

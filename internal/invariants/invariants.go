@@ -37,7 +37,7 @@ type Finding struct {
 // String returns the finding as one sentence.
 func (f Finding) String() string { return f.Name + ": " + f.Detail }
 
-// Find runs all rules. It calls the function `found` for each row that breaks one. The head of invariants.sql describes the query
+// Find runs all rules. It calls the function `found` for each row that breaks a rule. The head of invariants.sql describes the query
 // parameters.
 func Find(ctx context.Context, tx pgx.Tx, parameters pgx.NamedArgs, found func(Finding)) error {
 	for _, r := range Rules {

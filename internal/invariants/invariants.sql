@@ -1,5 +1,6 @@
--- These rules hold at any moment. Rules that table constraints enforce are omitted. Each query returns violations: the job, or NULL if the
--- rule is not about a job, and details. The line above a query names the invariant of the simulator and the violation.
+-- These rules hold at any moment. Rules that table constraints enforce are omitted. Each query returns violations. A violation is a job id
+-- (NULL if the rule is not about a job) and details. The line above a query has the key of an invariant of the simulator, and describes the
+-- violation.
 --
 -- Parameters:
 -- @now is the service time.

@@ -17,11 +17,11 @@ const (
 	maxLabel = 63
 )
 
-// Docker containers use dockerHost for the machine they run on. The top-level domain "internal" is reserved for private use, so an
-// attacker cannot register this name.
+// dockerHost is the name by which Docker containers reach their machine. An attacker cannot register this name, because the top-level
+// domain "internal" is reserved for private use.
 const dockerHost = "host.docker.internal"
 
-// Only is like [These], with the host of publicURL as the only name.
+// Only returns [These] for a single name: the host of publicURL.
 func Only(publicURL string) func(host string) bool {
 	u, err := url.Parse(publicURL)
 	if err != nil {
@@ -30,9 +30,9 @@ func Only(publicURL string) func(host string) bool {
 	return These(u.Hostname())
 }
 
-// ThisMachine is like [These]. It also allows the names of this machine.
+// ThisMachine returns [These] for the given names and the names of this machine.
 func ThisMachine(names ...string) func(host string) bool {
-	own, _ := os.Hostname() // if this fails, own is "", which is not allowed as a name
+	own, _ := os.Hostname() // after an error the name is "", which the check ignores
 	return These(append(names, own, dockerHost)...)
 }
 
@@ -52,7 +52,8 @@ func These(names ...string) func(host string) bool {
 }
 
 // FromOtherPage reports whether a web page of another origin caused the request. Pages on other ports of localhost are other origins,
-// although browsers call them same-site. A link followed from such a page is allowed, because the page cannot read the response.
+// although browsers call them same-site. FromOtherPage returns false if the user follows a link on such a page, because the page cannot
+// read the response.
 func FromOtherPage(method, host string, header func(name string) string) bool {
 	switch header("Sec-Fetch-Site") {
 	case "same-origin", "none":

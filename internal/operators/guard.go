@@ -34,10 +34,10 @@ type Refusal struct {
 	Challenge string // value of WWW-Authenticate for 401
 }
 
-// Challenge asks the sender of a request without a token to present one. A browser that opens a page then asks the user for a password.
+// Challenge is sent if a request has no valid token. A browser that opens a page then asks the user for a password.
 const Challenge = `Basic realm="ForgeRun admin: the token is the password"`
 
-// pageChallenge is the challenge for requests of scripts. Browsers show no password dialog for it, so the page can show its login form.
+// pageChallenge is sent to scripts of a page. Browsers show no password dialog for a Bearer challenge, so the page can show its login form.
 const pageChallenge = `Bearer realm="ForgeRun admin"`
 
 // keyPrefix is the prefix of client API keys, which are not accepted here.
@@ -66,7 +66,7 @@ func (g Guard) Check(r *http.Request) (Operator, *Refusal) {
 	if refusal != nil {
 		return Operator{}, refusal
 	}
-	// Browsers send a stored password even with requests of other sites' pages. Such requests have the header Origin.
+	// A browser may add a stored password to a request that another site's page makes. Such a request has the header Origin.
 	if changes(r) && r.Header.Get("Origin") != "" && !deliberate(r) {
 		return Operator{}, forged(
 			"A request of a page that changes something needs the content type application/json or the header " + CSRFHeader + ".")
@@ -114,8 +114,8 @@ func forged(detail string) *Refusal { return &Refusal{Status: http.StatusForbidd
 
 func changes(r *http.Request) bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
 
-// deliberate reports whether r has a header that needs a CORS preflight. Other sites cannot send such a header, because the server refuses
-// preflights.
+// deliberate reports whether r has a header that pages of other sites cannot send. A browser sends a CORS preflight before such a request,
+// and the server refuses all preflights.
 func deliberate(r *http.Request) bool {
 	mediaType, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	return r.Header.Get(CSRFHeader) != "" || strings.EqualFold(strings.TrimSpace(mediaType), "application/json")
@@ -193,7 +193,8 @@ func (g Guard) Login(r *http.Request, token string) (Session, *Refusal) {
 // openSession is the session of every request if no tokens are configured.
 var openSession = Session{Operator: Operator{Name: DefaultName}, CSRFToken: "none-is-needed"}
 
-// Session returns the session of the request's cookie. Without a session cookie, it makes a session for a request with a token.
+// Session returns the session of the request's cookie. If the request has a token instead of a cookie, it returns a session without an
+// expiry.
 func (g Guard) Session(r *http.Request) (Session, *Refusal) {
 	if g.Tokens.None() {
 		return openSession, nil
@@ -208,7 +209,7 @@ func (g Guard) Session(r *http.Request) (Session, *Refusal) {
 	return Session{Operator: operator, CSRFToken: openSession.CSRFToken}, nil
 }
 
-// Logout ends the session of a request. Copies of its cookie become invalid too.
+// Logout ends the session of a request. Copies of the session's cookie become invalid too.
 func (g Guard) Logout(r *http.Request) *Refusal {
 	s, ok := g.session(r)
 	if !ok {
@@ -263,7 +264,7 @@ func reasonOf(given string) string {
 	return "wrong token"
 }
 
-// log limits the lines per second, and counts the omitted ones.
+// log writes a limited number of lines per second. The next line counts the omitted lines.
 func (g Guard) log(r *http.Request, source netip.Addr, reason string) {
 	omitted, due := g.Attempts.Line(reason)
 	if !due {

@@ -25,7 +25,7 @@ type known struct {
 	hash [sha256.Size]byte
 }
 
-// minToken is the minimum length in bytes: 64 bits if the token is hexadecimal.
+// minToken is the minimum length of a token in bytes. A hexadecimal token of this length has 64 bits.
 const minToken = 16
 
 var named = regexp.MustCompile(`^([a-z][a-z0-9._-]{0,31}):(.*)$`)
@@ -53,7 +53,7 @@ func (t *Tokens) add(list string, one Operator) error {
 	if list == "" {
 		return nil
 	}
-	if strings.HasSuffix(list, "\n") { // files and the output of echo often end with a line break
+	if strings.HasSuffix(list, "\n") { // a common mistake, because files and the output of echo end with a line break
 		return errors.New("the value ends with a line break, which a request cannot contain: remove the line break")
 	}
 	for i, token := range strings.Split(list, ",") {

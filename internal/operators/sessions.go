@@ -14,8 +14,8 @@ import (
 )
 
 // A session starts at login and is stored in a cookie. The cookie contains the operator, the start and the last use. It is signed with a
-// key derived from the token's hash. All processes can check the signature. Removing the token from the configuration ends its sessions.
-// Storage lists the logged-out sessions until they expire, and copies of their cookies are refused.
+// key derived from the token's hash, so every process can check the signature. If the token is removed from the configuration, its sessions
+// end. Storage lists the logged-out sessions until they expire, so copies of their cookies are refused.
 const (
 	SessionIdle   = 30 * time.Minute // maximum time between two requests
 	SessionLength = 12 * time.Hour   // maximum duration of a session
@@ -30,7 +30,7 @@ const SessionCookie = "forgerun_session"
 // the header.
 const CSRFHeader = "X-CSRF-Token"
 
-// Each key is derived from a token's hash and one of these labels.
+// Signing keys are derived from a token's hash and one of these labels.
 const (
 	sessionLabel = "forgerun operator session v1"
 	csrfLabel    = "forgerun operator csrf v1"
@@ -117,7 +117,8 @@ func (s Session) Cookie() string {
 	return text + ":" + s.mac(sessionLabel, text)
 }
 
-// Renewed returns the session after a request at the time `now`, and whether to send a new cookie.
+// Renewed returns the session with the last use `now`. It returns the session unchanged, and false, if the session was used in the last
+// minute.
 func (s Session) Renewed(now time.Time) (Session, bool) {
 	if now.Sub(s.seen) < renewEvery {
 		return s, false
@@ -134,7 +135,7 @@ func (s Session) SetCookie(w http.ResponseWriter, r *http.Request) {
 func ClearCookie(w http.ResponseWriter, r *http.Request) { http.SetCookie(w, cookie(r, "", -1)) }
 
 func cookie(r *http.Request, value string, maxAge int) *http.Cookie {
-	return &http.Cookie{ //nolint:gosec // browsers send a Secure cookie only over TLS, so for plain HTTP, Secure is false
+	return &http.Cookie{ //nolint:gosec // Secure is false for plain HTTP, because browsers send a Secure cookie only over TLS
 		Name: SessionCookie, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https"),
 	}
