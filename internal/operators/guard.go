@@ -40,7 +40,7 @@ const Challenge = `Basic realm="ForgeRun admin: the token is the password"`
 // pageChallenge is sent to scripts of a page. Browsers show no password dialog for a Bearer challenge, so the page can show its login form.
 const pageChallenge = `Bearer realm="ForgeRun admin"`
 
-// keyPrefix is the prefix of client API keys, which are not accepted here.
+// keyPrefix is the prefix of clients' API keys. The operator API refuses them.
 const keyPrefix = "frk_"
 
 // Check returns the operator of a request, or the reason to refuse it. It tries the bearer token, the session and basic

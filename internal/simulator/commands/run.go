@@ -147,8 +147,8 @@ func (f *runFlags) applyFlags(s *scenario.Scenario) error {
 	}
 	s.Drain = cmp.Or(f.drain, s.Drain)
 	if f.duration > 0 {
-		// Workers lists the number of workers in each step of the run, such as "1,16,1". A shorter run drops the last steps. The steps keep their
-		// length, because workers would finish few jobs in shorter steps.
+		// Workers lists the number of workers in each step of the run, such as "1,16,1". A shorter run omits the last steps. The other steps keep
+		// their length, because workers finish too few jobs in a short step.
 		if steps := strings.Split(s.Service.Workers, ","); f.duration < s.Duration {
 			fit := int(math.Round(float64(len(steps)) * float64(f.duration) / float64(s.Duration)))
 			s.Service.Workers = strings.Join(steps[:max(fit, 1)], ",")
@@ -197,7 +197,8 @@ func (f *runFlags) applyFlags(s *scenario.Scenario) error {
 // secrets matches flags with secret values, in arguments separated by NUL bytes.
 var secrets = regexp.MustCompile(`(\x00--?(?:key|database-url|redis-url)[=\x00])[^\x00]*`)
 
-// commandLine returns the command for the report, without secrets. `arguments` follow the program's name and include the subcommands.
+// commandLine returns the command for the report, without secrets. `path` is the program's name and the subcommands. `arguments` contains
+// the subcommands too.
 func commandLine(path string, arguments []string) string {
 	typed := strings.Join(append([]string{path}, arguments[min(strings.Count(path, " "), len(arguments)):]...), "\x00")
 	return strings.ReplaceAll(secrets.ReplaceAllString(typed, "$1..."), "\x00", " ")

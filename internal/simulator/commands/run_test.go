@@ -38,7 +38,6 @@ func TestScenariosAreListedAndPrinted(t *testing.T) {
 	require.True(t, json.Valid([]byte(stdout)))
 }
 
-// A range of workers such as "1..3" has no steps, so it does not change.
 func TestShorterRunsHaveFewerSteps(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -21,10 +21,10 @@ type Kind string
 const (
 	Submitted Kind = "submitted" // a job's submission, with the responses to all its tries
 	Acted     Kind = "acted"     // a request to cancel or retry a job, and its response
-	Intruded  Kind = "intruded"  // response to a request for a job of another tenant
+	Intruded  Kind = "intruded"  // a request for a job of another tenant, and its response
 	Looked    Kind = "looked"    // a job in the response to a poll
 	Streamed  Kind = "streamed"  // an event on the client's stream
-	Received  Kind = "received"  // a delivery that the receiver got
+	Received  Kind = "received"  // a webhook message that a receiver got
 	Scheduled Kind = "scheduled"
 	Forbidden Kind = "forbidden" // an observation that is always wrong, such as a delivery with a wrong signature; see Note
 )
@@ -50,11 +50,11 @@ type Fact struct {
 
 	Kind   Kind  `json:"kind"`
 	Tenant int   `json:"tenant"` // number of the tenant, from 0
-	Ticket int64 `json:"ticket"` // number of the planned submission, from 1; 0 if unknown
+	Ticket int64 `json:"ticket"` // number of the planned submission, from 1; 0: unknown
 
 	Submission *Submission `json:"submission"`
 	Action     *Answer     `json:"action"`
-	Shown      *Job        `json:"shown"` // the job in a response or a row
+	Shown      *Job        `json:"shown"` // the job as shown in a response or stored in a row
 	Event      *Event      `json:"event"`
 	Report     *Report     `json:"report"`
 	Delivery   *Delivery   `json:"delivery"`
@@ -92,7 +92,7 @@ type Submission struct {
 	Tries       []Answer  `json:"tries"`
 }
 
-// Answer is a request and its response. If no complete response arrived, Status is 0. The service may have handled the request anyway.
+// Answer is a request and its response. Status is 0 if no complete response arrived. The service may still have handled the request.
 type Answer struct {
 	Verb      string    `json:"verb"` // cancel or retry; "" for a submission
 	Sent      time.Time `json:"sent"`
@@ -102,7 +102,7 @@ type Answer struct {
 	RequestID string    `json:"request_id"`
 	Job       string    `json:"job"`
 	State     string    `json:"state"`
-	Attempt   int       `json:"attempt"` // the job's attempt number after the request
+	Attempt   int       `json:"attempt"` // number of the job's current attempt, from the response
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
 	Location  string    `json:"location"` // response header
@@ -113,7 +113,7 @@ type Answer struct {
 // Accepted reports whether a submission returned a job.
 func (a Answer) Accepted() bool { return (a.Status == 202 || a.Status == 200) && a.Job != "" }
 
-// Unknown reports whether the effect of the request is unknown.
+// Unknown reports whether the response does not tell if the service handled the request.
 func (a Answer) Unknown() bool { return a.Status == 0 || a.Status >= 500 }
 
 // Job is a job from a response or a row, without large or secret members.
@@ -141,7 +141,7 @@ func ParamsDigest(params []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Event is an entry of a job's log. On a stream, the last event of an attempt is an outcome document. It has no Seq, Prev and Next.
+// Event is an entry of a job's log. On a stream, the event that ends an attempt is an outcome document, so Seq, Prev and Next are not set.
 type Event struct {
 	ID      string    `json:"id"`
 	Seq     int       `json:"seq"`
@@ -151,9 +151,9 @@ type Event struct {
 	Attempt int       `json:"attempt"`
 	At      time.Time `json:"at"`
 	Status  string    `json:"status"`  // jobStatus of an outcome document
-	Emitted string    `json:"emitted"` // only for event.emitted: NAME DATA, as the client chose them
+	Emitted string    `json:"emitted"` // only for event.emitted: name and data of the client's event, separated by a space
 
-	Job string `json:"job"` // only set in a report of the API
+	Job string `json:"job"` // only set for an event in an API report
 
 	Scenario // of an event from a row, only WorkKind is set
 }
@@ -178,8 +178,8 @@ type Report struct {
 	// Only set by the API.
 	Events      []Event `json:"events"`
 	Job         string  `json:"job"`
-	ResultSize  *int    `json:"result_size"`  // bytes of the attempt's result; nil: see ResultError
-	ResultError string  `json:"result_error"` // the result could not be read, or its hash is wrong
+	ResultSize  *int    `json:"result_size"`  // size of the attempt's result in bytes; nil: see ResultError
+	ResultError string  `json:"result_error"` // why the result could not be read, or that its hash is wrong
 }
 
 // Delivery is one received webhook message, or a delivery in a response or a row.
@@ -192,11 +192,11 @@ type Delivery struct {
 	EventName string    `json:"event_name"`
 	Seq       int       `json:"seq"`
 	State     string    `json:"state"`      // PENDING, DELIVERED, FAILED
-	Attempts  int       `json:"attempts"`   // counted by the service
+	Attempts  int       `json:"attempts"`   // number of attempts, as counted by the service
 	Status    int       `json:"status"`     // status of the receiver's response; 0: none
 	Error     string    `json:"error"`      // error code that the service reports
 	Accepted  int       `json:"accepted"`   // only in rows: number of attempts with a 2xx response
-	Uncounted int       `json:"uncounted"`  // only in rows: attempts with error INTERNAL, which do not count toward the limit of attempts
+	Uncounted int       `json:"uncounted"`  // only in rows: number of attempts with error INTERNAL; the limit of attempts does not include them
 	Next      time.Time `json:"next"`       // time of the next attempt of a PENDING delivery
 	Body      string    `json:"body"`       // digest of the message's body
 	JobStatus string    `json:"job_status"` // jobStatus in the received body

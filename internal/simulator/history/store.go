@@ -21,7 +21,7 @@ import (
 // Buckets is the number of files for facts about jobs.
 const Buckets = 256
 
-// Loose is the number of the bucket for facts without a subject, such as refused submissions.
+// Loose is the index of the bucket for facts without a subject, such as refused submissions.
 const Loose = Buckets
 
 const bufferSize = 16 << 10
@@ -36,7 +36,7 @@ type bucket struct {
 	mu     sync.Mutex
 	file   *os.File // nil: closed
 	out    *bufio.Writer
-	broken error // first disk error; later facts are dropped
+	broken error // first disk error; facts added after an error are dropped
 }
 
 // Create makes an empty history in the folder dir, which need not exist. It returns an error if dir already has a history.
@@ -152,8 +152,8 @@ func (m Move) at(real time.Time) time.Time {
 	return m.Service.Add(time.Duration(float64(real.Sub(m.Real)) * m.Rate))
 }
 
-// Moves are the moves of a test bed's clock, in order. They convert real time to service time. Jobs run by service time. Without moves,
-// service time equals real time.
+// Moves are the moves of a test bed's clock, in order. They convert real time to service time. Without moves, service time equals real
+// time.
 type Moves []Move
 
 func unmoved(real time.Time) Move { return Move{Real: real, Service: real, Rate: 1} }
@@ -169,10 +169,10 @@ func (ms Moves) before(i int) Move {
 	return unmoved(ms[i].Real)
 }
 
-// Latest returns a function. Its parameter is a time of Postgres' clock. The function returns the highest service time that any process
-// may have used until then. A process may use the old setting for up to `lag` after a move.
+// Latest returns a function that converts a time on Postgres' clock to the highest service time that any process may have used by then.
+// After a move, a process may use the old setting for up to `lag`.
 func (ms Moves) Latest(lag time.Duration) func(real time.Time) time.Time {
-	peaks := make([]time.Time, len(ms)) // for each move, the highest service time that a process with an older setting may show
+	peaks := make([]time.Time, len(ms)) // for each move, the highest service time of a process that does not know the move yet
 	for i, m := range ms {
 		if i > 0 || m.Number == 1 {
 			peaks[i] = ms.before(i).at(m.Real.Add(lag))
@@ -190,8 +190,8 @@ func (ms Moves) Latest(lag time.Duration) func(real time.Time) time.Time {
 	}
 }
 
-// At returns the service time when Postgres' clock shows `real`. Before the clock's first move, it returns `real`. If the first moves are
-// missing from ms, it uses the setting of ms[0] for all earlier times.
+// At returns the service time when Postgres' clock shows `real`. Before the first move, it returns `real`. If ms does not contain the first
+// move, it assumes the setting of ms[0] for all earlier times.
 func (ms Moves) At(real time.Time) time.Time {
 	switch before := ms[:ms.until(real)]; {
 	case len(before) > 0:
@@ -202,8 +202,8 @@ func (ms Moves) At(real time.Time) time.Time {
 	return real
 }
 
-// Most returns the largest advance of the service time around a move, from the real time `d` before the move to `d` after it. The result is
-// at least 2 d.
+// Most returns how far the service time can advance from `d` before a move to `d` after the same move. It returns the maximum over all
+// moves, and at least 2 d.
 func (ms Moves) Most(d time.Duration) time.Duration {
 	most := 2 * d
 	for _, m := range ms {
@@ -212,8 +212,8 @@ func (ms Moves) Most(d time.Duration) time.Duration {
 	return most
 }
 
-// Since returns the real time of an event that has the service time `at`. `known` is false if `at` is not after the last move, or the clock
-// does not run at rate 1.
+// Since converts the service time of an event to real time. It only supports events after the last move, and only if the clock runs at rate
+// 1. Otherwise `known` is false.
 func (ms Moves) Since(at time.Time) (real time.Time, known bool) {
 	if len(ms) == 0 {
 		return at, true
@@ -225,17 +225,17 @@ func (ms Moves) Since(at time.Time) (real time.Time, known bool) {
 	return last.Real.Add(at.Sub(last.Service)), true
 }
 
-// Passing describes how the clock reached a service time: by running or by a jump.
+// Passing describes how the clock reached a given service time: by running or by a jump.
 type Passing struct {
-	// Exact is true if the clock skipped this service time, or did not run at rate 1. An event that was due then is recorded with exactly this
-	// time.
+	// Exact is true if the clock skipped the service time, or did not run at rate 1. An event that was due at the service time must then have
+	// exactly this time.
 	Exact bool
-	// Before is the highest service time that a process can show before it learns of the move.
+	// Before is the highest service time of a process that does not know the latest move yet.
 	Before time.Time
 }
 
-// Passed describes how the clock reached the service time `at`. A process may use the old setting for up to `lag` after a move. Passed
-// returns the zero value if no move happened before `at`, or the clock has not reached it.
+// Passed describes how the clock reached the service time `at`. After a move, a process may use the old setting for up to `lag`. Passed
+// returns the zero value if the clock reached `at` before its first move, or has not reached `at` yet.
 func (ms Moves) Passed(at time.Time, lag time.Duration) Passing {
 	for i, m := range ms {
 		if i == 0 && m.Number != 1 && at.Before(m.Service) {

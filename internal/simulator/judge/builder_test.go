@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// world has the facts of a run against a correct service. Some tests change them.
+// world has the facts of a run against a correct service. Tests damage some of these facts.
 type world struct {
 	facts []history.Fact
 	run   RunContext

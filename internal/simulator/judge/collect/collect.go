@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// Config selects the sources. Run reads only the configured sources and lists them in Collected.Asked.
+// Config selects the sources that Run reads.
 type Config struct {
 	Since    time.Time // jobs created before this time are not listed; zero: all jobs are listed
 	Accounts []history.Account
@@ -34,10 +34,10 @@ type Config struct {
 	DeliveryLogs  bool // also read each delivery by its id, because lists of deliveries have no attempts
 	Seed          uint64
 
-	MaxWait time.Duration // longest wait for an empty queue and for metrics that match the rows; 0: 15 s
+	MaxWait time.Duration // longest wait until the queue is empty, and until the metrics match the rows; 0: 15 s
 }
 
-// foreignTenant is the tenant of rows that belong to clients outside the run.
+// foreignTenant is the tenant number of all clients outside the run.
 const foreignTenant = math.MaxInt32
 
 type collector struct {
@@ -48,8 +48,8 @@ type collector struct {
 
 	asOf        time.Time      // time of the transaction that reads the rows, by Postgres' clock
 	tenants     map[string]int // tenant number of each client id
-	clientIDs   []string       // clients that the run created; all their data belongs to the run
-	otherTenant int            // tenant number of all other clients
+	clientIDs   []string       // clients that the run created, so all data of these clients belongs to the run
+	otherTenant int            // tenant number of the clients that are not in `tenants`
 }
 
 // Run reads the sources after a run and adds their state to the history. It lists unreadable sources in Collected.Missing. Run returns an
@@ -75,7 +75,7 @@ func Run(ctx context.Context, config Config, run judge.RunContext, out interface
 	return c.found, context.Cause(ctx)
 }
 
-// ask reads a source if `given` is true. It records the reason of a failure, without secrets.
+// If the source is configured (`given`), ask reads it. If this fails, ask records the reason without secrets.
 func (c *collector) ask(s judge.Source, given bool, read func() error) {
 	if !given {
 		return
@@ -139,8 +139,8 @@ func CheckStores(ctx context.Context, databaseURL, redisURL string) error {
 	return nil
 }
 
-// PendingDeliveries counts the pending deliveries of the clients. If clientIDs is empty, it counts the pending deliveries created since
-// the given time. At its end, a run waits until this number is 0.
+// PendingDeliveries counts the pending deliveries of the clients. If clientIDs is empty, it counts all pending deliveries created since the
+// given time.
 func PendingDeliveries(ctx context.Context, databaseURL string, clientIDs []string, since time.Time) (n int64, err error) {
 	err = connected(ctx, databaseURL, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `SELECT count(*) FROM deliveries WHERE state = 'PENDING'
@@ -149,11 +149,11 @@ func PendingDeliveries(ctx context.Context, databaseURL string, clientIDs []stri
 	return n, err
 }
 
-// countedRows maps metrics to the rows that they must count. Each table is read in one pass.
+// countedRows lists metrics and the rows that each metric must count.
 var countedRows = []struct {
 	counters bool // the metrics are counters, not gauges
 	from     string
-	metrics  [][2]string // name of a metric, and the condition of the rows that it must count
+	metrics  [][2]string // name of a metric, and condition of the rows that the metric must count
 }{
 	{true, "events", [][2]string{
 		{"jobs_submitted_total", "event_name = 'job.created'"}, {"jobs_queued_total", "next_state = 'QUEUED'"},
@@ -172,10 +172,11 @@ var countedRows = []struct {
 	{false, "deliveries WHERE state = 'PENDING'", [][2]string{{"webhook_deliveries_pending", "true"}}},
 }
 
-// A process sets this metric when it has counted the backlog. Until then, its gauges are meaningless.
+// A process sets this metric after it has counted the backlog for the first time. Before that, its gauges are not valid.
 const statisticsTime = "backlog_timestamp_seconds"
 
-// Metrics change only after the commit. So the method reads them until they match the rows or MaxWait is over.
+// A process changes its metrics only after the commit of the rows. So the method reads the metrics until they match the rows or MaxWait is
+// over.
 func (c *collector) metrics(ctx context.Context) error {
 	return connected(ctx, c.DatabaseURL, func(conn *pgx.Conn) error {
 		measures, err := c.countRows(ctx, conn)
