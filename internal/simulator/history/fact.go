@@ -155,7 +155,7 @@ type Event struct {
 
 	Job string `json:"job"` // only set for an event in an API report
 
-	Scenario // of an event from a row, only WorkKind is set
+	Scenario // an event from a row has only WorkKind
 }
 
 // Scenario has the members of an event that describe the job's work kind.
@@ -196,7 +196,7 @@ type Delivery struct {
 	Status    int       `json:"status"`     // status of the receiver's response; 0: none
 	Error     string    `json:"error"`      // error code that the service reports
 	Accepted  int       `json:"accepted"`   // only in rows: number of attempts with a 2xx response
-	Uncounted int       `json:"uncounted"`  // only in rows: number of attempts with error INTERNAL; the limit of attempts does not include them
+	Uncounted int       `json:"uncounted"`  // only in rows: attempts with error INTERNAL; not counted toward the limit of attempts
 	Next      time.Time `json:"next"`       // time of the next attempt of a PENDING delivery
 	Body      string    `json:"body"`       // digest of the message's body
 	JobStatus string    `json:"job_status"` // jobStatus in the received body
@@ -227,7 +227,7 @@ type Account struct {
 	Tenant   int
 	ClientID string         // "" with --key, because the client may also have data of other runs
 	Client   *client.Client // for requests outside the load
-	Quick    *client.Client // never retries, because the load generator decides on retries
+	Quick    *client.Client // for the load; never retries, because the load generator decides about retries
 	Webhooks []Webhook
 }
 

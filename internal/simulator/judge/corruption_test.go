@@ -15,9 +15,9 @@ import (
 type corruption struct {
 	what      string // the expected violation text, or a part of it
 	invariant string
-	job       int // 0: no particular job
+	job       int // index of the job to change; 0: any job
 	corrupt   func(w *world)
-	alone     bool // the change violates only this invariant
+	alone     bool // true if no other invariant is violated
 }
 
 var corruptions = slices.Concat(jobCorruptions, logCorruptions, answerCorruptions, deliveryCorruptions, scheduleCorruptions)

@@ -15,17 +15,17 @@ type RunContext struct {
 	Run     string // id of the run; the correlation ids of its jobs are {Run}.{ticket}
 	Tickets int64  // number of tickets; they are numbered from 1
 
-	// Settings of the service; zero means unknown, unless another meaning is given.
+	// Settings of the service. Zero means unknown if the comment does not say otherwise.
 	TimeScale     *float64
-	MaxRuntime    time.Duration // limit of an execution, to be multiplied by TimeScale
+	MaxRuntime    time.Duration // limit of an execution, before the multiplication by TimeScale
 	KeyWindow     time.Duration // how long an idempotency key is kept; 0: 24 h
 	MaxAttempts   int
-	DeliveryTries int // maximum number of attempts of a delivery; 0: unknown, but 2 or more
+	DeliveryTries int // maximum number of attempts of a delivery; 0: unknown, assumed to be at least 2
 
 	Chaos           bool          // faults were injected
-	Killed          bool          // workers were killed, hung or were shut down, so attempts may fail
+	Killed          bool          // workers were killed, paused or shut down, so attempts may fail
 	DeliveryOverdue time.Duration // how long the next attempt of a delivery may be overdue at the end of the run
-	Counters        bool          // the simulator started all processes and none was killed, so metrics must equal rows
+	Counters        bool          // the simulator started all processes and killed none, so counters must equal the numbers of rows
 
 	Webhooks  []history.Webhook
 	Streamed  bool // each tenant's event stream was read
@@ -33,7 +33,7 @@ type RunContext struct {
 	Collected Collected
 	Moves     history.Moves // moves of the service's clock that the simulator noticed; used only if the rows were not read completely
 
-	across     *across                        // set by Judge
+	across     *across
 	latestSeen func(real time.Time) time.Time // highest service time that a process can have used at a real time; set by Judge
 }
 
@@ -58,7 +58,7 @@ func (run *RunContext) complete(s Source) bool {
 	return !missing && run.Collected.Asked[s]
 }
 
-// asOf returns the earliest time of Postgres' clock at which the service can have produced the fact.
+// asOf returns the earliest time on Postgres' clock at which the fact may have been true.
 func (run *RunContext) asOf(f *history.Fact) time.Time {
 	at := cmp.Or(f.Sent, f.At)
 	if f.Kind == history.StoredJob || f.Kind == history.StoredDeliver {
@@ -78,7 +78,7 @@ func (run *RunContext) webhook(f *history.Fact) *history.Webhook {
 
 func (run *RunContext) serviceTime(real time.Time) time.Time { return run.moves().At(real) }
 
-// latest returns the highest service time possible when the simulator's clock shows `at`.
+// latest returns the highest service time of any process when the simulator's clock shows `at`.
 func (run *RunContext) latest(at time.Time) time.Time {
 	return run.latestSeen(at.Add(clockSlack))
 }
@@ -117,7 +117,7 @@ type Collected struct {
 type Measure struct {
 	Name         string
 	Metric, Rows float64
-	Counter      bool // the metric is a counter, which is 0 when its process starts
+	Counter      bool // the metric is a counter, which starts at 0 in each process
 }
 
 type jobFacts struct {
@@ -143,8 +143,8 @@ type jobFacts struct {
 	attempts []int                   // keys of reports, in order
 }
 
-// sourceOf maps the kinds of facts that are read after the run to their sources. If a source is incomplete, its facts are ignored, because
-// a missing fact would look like a violation.
+// sourceOf maps kinds of facts to the source from which they are read at the end of the run. The facts of an incompletely read source are
+// ignored, because a missing fact would look like a violation.
 var sourceOf = map[history.Kind]Source{
 	history.ListedJob: Lists, history.APIReport: Reports, history.APIDelivery: Reports, history.QueuedTask: Queue,
 	history.StoredJob: Rows, history.StoredEvent: Rows, history.StoredReport: Rows, history.StoredDeliver: Rows, history.Contradiction: Rows,
@@ -228,7 +228,7 @@ func (j *jobFacts) findLog(run *RunContext) {
 	}
 }
 
-// The states of a job (section 9 of the API contract).
+// The states of a job (API contract, section 9).
 const (
 	created   = "CREATED"
 	queued    = "QUEUED"
@@ -279,7 +279,7 @@ func statusOf(name, failure string) string {
 	return status
 }
 
-// On a stream, such an event is an outcome document.
+// On a stream, an event that ends an attempt is an outcome document.
 func endsAttempt(name string) bool {
 	return name == "job.succeeded" || name == "job.failed" || name == "job.canceled"
 }

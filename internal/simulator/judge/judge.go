@@ -23,7 +23,7 @@ import (
 type Invariant struct {
 	Key     string   `json:"key"`
 	Title   string   `json:"title"`
-	sources []Source // sources that the check needs; without one of them, the check is incomplete or skipped
+	sources []Source // sources that the check needs; if one was not read, the check is incomplete or skipped
 }
 
 // Keys of the invariants. Package invariants uses the same keys.
@@ -73,8 +73,8 @@ type Reader interface {
 	Each(bucket int, fn func(history.Fact) error) error
 }
 
-// Judge checks all invariants. It holds at most four buckets of the history in memory, and one byte per ticket. It returns an error only
-// if reading fails or the context ends.
+// Judge checks all invariants. It needs memory for at most four buckets of the history, and one byte for each ticket. It returns an error
+// only if reading fails or the context ends.
 func Judge(ctx context.Context, r Reader, run RunContext) (*Verdict, error) {
 	run.latestSeen = run.moves().Latest(moveLag)
 	run.across = &across{tickets: make([]byte, max(run.Tickets, 0)+1), schedules: map[string]*scheduleRuns{}}
@@ -114,7 +114,8 @@ func (b *verdictBuilder) check(j *jobFacts, rules ...func(*checker)) {
 	b.add(c.violations, c.looked, j.facts)
 }
 
-// checkLoose checks a fact that is not about a job. It does not store such facts, because there is one for each refused submission.
+// checkLoose checks a fact without a subject, such as a refused submission. It does not keep these facts in memory, because a run may have
+// very many.
 func (b *verdictBuilder) checkLoose(f history.Fact) error {
 	b.verdict.Facts++
 	if f.Submission != nil {
@@ -125,7 +126,7 @@ func (b *verdictBuilder) checkLoose(f history.Fact) error {
 	}
 	j := &jobFacts{facts: []history.Fact{f}, ticket: f.Ticket, byKind: map[history.Kind][]*history.Fact{f.Kind: {&f}}}
 	b.check(j, (*checker).checkFindings, func(c *checker) {
-		if f.Submission != nil { // the submission has no job
+		if f.Submission != nil { // the submission was refused
 			c.checkRefusals(f.Submission)
 		}
 		if f.Kind == history.QueuedTask {
@@ -182,8 +183,8 @@ func (c *checker) checkFindings() {
 	}
 }
 
-// checkMetrics compares metrics with rows. For the report, it also counts the checks made by SQL queries and package collect. Without a
-// violation, these checks leave no fact that could be counted.
+// checkMetrics compares metrics with rows. It also counts the invariants that SQL queries and package collect have checked, because such a
+// check leaves no fact unless it finds a violation.
 func (c *checker) checkMetrics() {
 	for _, m := range c.run.Collected.Measured {
 		if !m.Counter || c.run.Counters {

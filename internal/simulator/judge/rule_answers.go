@@ -9,19 +9,19 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// observation is a job's state in a response. Its times are of the simulator's clock, except for `updated`.
+// observation is a job's state in a response. `sent` and `at` are times of the simulator's clock.
 type observation struct {
 	what     string
 	sent, at time.Time // sent is zero if unknown
 	state    string
 	attempt  int       // 0: unknown
 	updated  time.Time // updated_at in the response, by the service's clock; zero: unknown
-	replay   bool      // response to a repeated request
-	first    int       // first and last: indexes of steps that the response can show; set by match
+	replay   bool      // the request was repeated, so the response may show an old state
+	first    int       // index of the first step that may have led to the state; set by match
 	last     int
 }
 
-// A request with an unknown start is assumed to have taken at most this long.
+// If the start of a request is unknown, the request is assumed to have taken at most this long.
 const longestRequest = 30 * time.Second
 
 func (o *observation) asked() time.Time { return cmp.Or(o.sent, o.at.Add(-longestRequest)) }
@@ -71,8 +71,8 @@ func (c *checker) match(o *observation) bool {
 	return found
 }
 
-// happenedBefore reports whether the step had happened when the simulator's clock showed `at`. If a move of the clock hides the step's real
-// time, only a received event proves that the step had happened.
+// happenedBefore reports whether the step had happened when the simulator's clock showed `at`. After a move of the clock, the step's real
+// time may be unknown. Then only an event that the client had received proves that the step had happened.
 func (c *checker) happenedBefore(step history.Event, at time.Time) bool {
 	if real, known := c.run.moves().Since(step.At); known {
 		return real.Before(at.Add(-clockSlack))
@@ -133,7 +133,8 @@ func (c *checker) checkRefusals(s *history.Submission) {
 	}
 }
 
-// valid reports whether the service must accept the request: the work kind is valid, and execution_at was still in the future.
+// valid reports whether the service must accept the request. The work kind must be valid, and execution_at must be in the future until the
+// response.
 func (c *checker) valid(s *history.Submission, t history.Answer) bool {
 	ahead := func(at time.Time) bool { return s.ExecutionAt.IsZero() || s.ExecutionAt.After(c.run.latest(at)) }
 	return s.WorkKind != payloadInvalid && ahead(t.Sent) && ahead(t.Answered)

@@ -44,8 +44,8 @@ func (c *checker) emits(text string) bool {
 	return c.job.Type == emitEvent && text == fmt.Sprintf("simulated %d", c.ticket)
 }
 
-// checkTasks checks that each task in the queue belongs to a waiting job, and to the job's current attempt. Exceptions are the active task
-// of a dead worker and the scheduled task of a canceled job.
+// checkTasks checks that each task in the queue is for the current attempt of a waiting job. A dead worker may leave an active task. A job
+// that was canceled before its start time may leave a scheduled task.
 func (c *checker) checkTasks() {
 	for _, f := range c.byKind[history.QueuedTask] {
 		if !c.run.complete(Rows) {
@@ -62,8 +62,8 @@ func (c *checker) checkTasks() {
 	}
 }
 
-// checkEarly checks that nothing begins before execution_at. If the clock jumped over execution_at or ran at another rate, job.queued must
-// have execution_at as its time. All times are service times.
+// checkEarly checks that nothing begins before execution_at. If the clock jumped over execution_at, or did not run at the normal rate then,
+// the event job.queued must have exactly the time execution_at. All times are service times.
 func (c *checker) checkEarly() {
 	due := time.Time{}
 	if c.submission != nil {
@@ -100,8 +100,8 @@ func (c *checker) checkEarly() {
 	}
 }
 
-// checkDurations checks that a report's duration is the time from start to end. An attempt that did all of its
-// work must have taken at least the duration of the work.
+// checkDurations checks that a report's duration is the time from start to end. An attempt that did all its work must have taken at least
+// as long as the work kind says.
 func (c *checker) checkDurations() {
 	for _, n := range c.attempts {
 		r := c.reports[n]
@@ -117,7 +117,8 @@ func (c *checker) checkDurations() {
 	}
 }
 
-// leastDuration returns the minimum duration of an attempt, minus 1 % and 5 ms for clock corrections; 0: unknown.
+// leastDuration returns the minimum duration of an attempt, or 0 if it is unknown. It subtracts 1 % and 5 ms, because a clock may be
+// corrected during the attempt.
 func (c *checker) leastDuration() time.Duration {
 	if c.run.TimeScale == nil {
 		return 0
@@ -145,9 +146,9 @@ const (
 
 // workKind says how an attempt ends without faults (API contract, section 6).
 type workKind struct {
-	duration time.Duration // to be multiplied by TimeScale; 0: depends on the service's settings
+	duration time.Duration // before the multiplication by TimeScale; 0: depends on the service's settings
 	result   int           // size of the result of a successful attempt, in bytes
-	fails    int           // number of attempts that fail, from the first
+	fails    int           // the first `fails` attempts of a job fail
 	code     string        // failure code
 }
 
@@ -180,8 +181,8 @@ var catalogue = map[string]workKind{
 	"PAYLOAD_SMALL": succeeds(2_000, 1), "PAYLOAD_MEDIUM": succeeds(2_000, 16), "PAYLOAD_LARGE": succeeds(2_000, 256),
 }
 
-// checkCatalogue checks that attempts end as the catalogue says. Exceptions are canceled, lost and timed-out attempts. A result must have
-// the size in the catalogue.
+// checkCatalogue checks that attempts and results are as the catalogue says. An attempt may also be canceled, lose its worker, or time out
+// on a busy machine.
 func (c *checker) checkCatalogue() {
 	kind, known := catalogue[c.kind]
 	if !known {
@@ -211,9 +212,9 @@ func (c *checker) mayFail(kind workKind, r *history.Report) bool {
 	switch {
 	case r.Failure == codeWorkerLost:
 		return c.run.Killed || c.run.Chaos
-	case r.Failure == codeTimeout && kind.code != codeTimeout: // on a busy machine, an attempt may reach the execution limit
+	case r.Failure == codeTimeout && kind.code != codeTimeout:
 		least := c.run.limit()
-		if least == 0 { // the execution limit is unknown, but at least the duration of the work
+		if least == 0 { // the execution limit is unknown, but it is at least the duration of the work
 			least = c.leastDuration()
 		}
 		return time.Duration(r.DurationMS)*time.Millisecond >= least-time.Millisecond

@@ -40,7 +40,7 @@ func (c *collector) lists(ctx context.Context) (sample []sampledJob, err error) 
 				}
 				ticket, ours := judge.TicketOf(c.run.Run, j.CorrelationID)
 				if !ours && a.ClientID == "" {
-					continue // a job of another run of the same client
+					continue // a job that the client submitted outside this run
 				}
 				c.add(history.Fact{Kind: history.ListedJob, Sent: sent, Tenant: a.Tenant, Ticket: ticket, Job: j.JobID, Shown: history.JobOf(j)})
 				if ours && c.sampled(ticket) {
@@ -55,7 +55,7 @@ func (c *collector) lists(ctx context.Context) (sample []sampledJob, err error) 
 	return sample, group.Wait()
 }
 
-// sampled reports whether the ticket's job is in the sample, which has about SampleReports jobs.
+// sampled chooses about SampleReports jobs at random.
 func (c *collector) sampled(ticket int64) bool {
 	return rand.New(rand.NewPCG(c.Seed, uint64(ticket))).Int64N(max(c.run.Tickets, 1)) < int64(c.SampleReports)
 }

@@ -21,21 +21,23 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// ofRun is the condition for jobs of the run: the run created the client (@clients), or the correlation id names a ticket (@tickets).
+// ofRun selects the jobs of the run. Either the run created the job's client (@clients), or the job's correlation id begins with the run's
+// id (@tickets).
 const ofRun = `(j.client_id = ANY (@clients::uuid[]) OR starts_with(j.correlation_id, @tickets))`
 
-// selectWebhooks returns a time for each changed webhook. Events after this time need no delivery to the webhook. For a disabled or deleted
-// webhook, it is the time of that change, otherwise the creation of the webhook. 5 s are subtracted, because transactions may commit late.
+// selectWebhooks returns a time for each changed webhook. Later events need no delivery to the webhook. If the last change disabled or
+// deleted the webhook, it is the time of this change, otherwise the time of the webhook's creation. 5 s are subtracted, because
+// transactions may commit late.
 const selectWebhooks = `
 SELECT webhook_id::text, CASE WHEN disabled_at = updated_at OR deleted_at = updated_at THEN updated_at ELSE created_at END - interval '5 s'
 FROM webhooks WHERE updated_at > created_at`
 
-// Each query selects the run's rows of a table. The columns after the job id and the client id are members of the fact. The bodies of
-// results and deliveries are omitted. @now is the service time.
+// Each query selects the run's rows of a table. Columns other than of_job and of_client become members of the fact. The bodies of results
+// and deliveries are omitted. @now is the service time.
 var tables = []struct {
 	name   string
 	kind   history.Kind
-	member string // member of the fact for the row
+	member string // member of the fact that contains the row's columns
 	sql    string
 }{
 	{"jobs", history.StoredJob, "shown", `
@@ -88,7 +90,7 @@ func (c *collector) rows(ctx context.Context) error {
 			var id string
 			var since time.Time
 			_, err = pgx.ForEachRow(webhooks, []any{&id, &since}, func() error {
-				if len(c.found.Moves) > 0 { // service times before and after a move cannot be compared, so no deliveries are required
+				if len(c.found.Moves) > 0 { // service times before and after a move cannot be compared, so events need no delivery to a changed webhook
 					since = time.Time{}
 				}
 				c.found.Webhooks[id] = since
@@ -148,20 +150,20 @@ const (
 	maxTasks   = 100_000 // reading fails if there are more tasks
 	queuePause = 500 * time.Millisecond
 
-	// The asynq queues of the service. Task ids in jobQueue begin with {job}:{attempt}, in webhookQueue with the delivery's id. More text may
-	// follow after a colon or a slash.
+	// The asynq queues of the service. Task ids in jobQueue begin with {job}:{attempt}. Task ids in webhookQueue begin with the id of the
+	// delivery. After a colon or a slash, more text may follow.
 	jobQueue     = "jobs"
 	webhookQueue = "webhooks"
 )
 
-var silenceRedis = sync.OnceFunc(logging.Disable) // otherwise the library writes to the terminal
+var silenceRedis = sync.OnceFunc(logging.Disable) // disables the library's log, which would appear on the terminal
 
 func openRedis(address string) (*redis.Client, error) {
 	silenceRedis()
 	o, err := redis.ParseURL(address)
 	if err != nil {
 		if u, ok := errors.AsType[*url.Error](err); ok {
-			err = u.Err // without the address, which may hold a password
+			err = u.Err // drop the address from the error, because it may contain a password
 		}
 		return nil, fmt.Errorf("the address of Redis cannot be used: %w", err)
 	}
@@ -169,7 +171,8 @@ func openRedis(address string) (*redis.Client, error) {
 	return redis.NewClient(o), nil
 }
 
-// queue reads the tasks repeatedly until none is left or MaxWait is over. Tasks found in every read are added as facts.
+// queue reads the tasks again and again until MaxWait is over. It stops early if no task is left that was in every read. The remaining
+// tasks become facts.
 func (c *collector) queue(ctx context.Context) error {
 	rdb, err := openRedis(c.RedisURL)
 	if err != nil {
@@ -191,9 +194,9 @@ func (c *collector) queue(ctx context.Context) error {
 	return c.addTasks(ctx, slices.Collect(maps.Values(left)))
 }
 
-// readTasks reads asynq's hashes, because asynq's lists may change during the read. It omits archived tasks, which are kept for operators.
-// It also omits deliveries that wait for their next attempt or are active. The process of an active delivery may be dead. asynq then moves
-// the task to another process within two minutes.
+// readTasks reads asynq's hashes, because asynq's lists may change during the read. It omits archived tasks, which asynq keeps for
+// operators. It also omits deliveries that wait for their next attempt or are active. An active delivery may stay in the queue for two
+// minutes if its process was killed.
 func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task, error) {
 	found := map[string]history.Task{}
 	for queue, harmless := range map[string][]string{
@@ -225,7 +228,7 @@ func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task,
 	return found, nil
 }
 
-// partsOf splits a task id into the id of the job or delivery and, for a job, the attempt.
+// partsOf splits a task id. The first part is the id of the job or delivery. For a job, the second part is the attempt.
 func partsOf(t history.Task) []string {
 	return strings.FieldsFunc(t.ID+":", func(r rune) bool { return r == ':' || r == '/' })
 }
@@ -255,7 +258,7 @@ func (c *collector) addTasks(ctx context.Context, left []history.Task) error {
 	return nil
 }
 
-// owned maps each existing id to whether it belongs to the run.
+// The result of owned has an entry for each id that exists. The entry is true if the job or delivery belongs to the run.
 func (c *collector) owned(ctx context.Context, ids []string) (map[string]bool, error) {
 	ours := map[string]bool{}
 	if c.DatabaseURL == "" || len(ids) == 0 {
