@@ -15,7 +15,7 @@ import (
 type corruption struct {
 	what      string // the expected violation text, or a part of it
 	invariant string
-	job       int // index of the job to change; 0: any job
+	job       int // number of the damaged job, which the violation must name; 0: none
 	corrupt   func(w *world)
 	alone     bool // true if no other invariant is violated
 }

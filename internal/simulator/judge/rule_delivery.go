@@ -9,13 +9,13 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// Error codes of deliveries without a receiver's answer.
+// Error codes of deliveries that the service ends without asking the receiver.
 const (
 	sendDisabled = "WEBHOOK_DISABLED"
 	sendDeleted  = "WEBHOOK_DELETED"
 )
 
-// checkDeliveries checks that each event has one delivery to each subscriber, and that each delivery's state is right.
+// checkDeliveries checks that each event has exactly one delivery to each subscribed webhook and to the callback.
 func (c *checker) checkDeliveries() {
 	facts, ok := c.knownDeliveries()
 	if !ok || c.run.complete(Rows) && c.row == nil {
@@ -64,7 +64,7 @@ func (c *checker) checkShownDeliveries() {
 	c.must(len(shown) == len(stored), answered, "the API shows %d deliveries of the job, but %d are stored", len(shown), len(stored))
 	for _, f := range shown {
 		d, s := f.Delivery, stored[f.Delivery.ID]
-		moved := d.State == "PENDING" // the delivery may have ended between the two reads
+		moved := d.State == "PENDING" // when the rows were read, the delivery may have ended
 		same := s != nil && d.EventID == s.EventID && d.Seq == s.Seq && d.Webhook == s.Webhook &&
 			(moved || d.State == s.State && d.Attempts == s.Attempts)
 		c.must(same, answered, "the API shows delivery %s differently than it is stored", d.ID)
@@ -76,10 +76,10 @@ func (c *checker) knownDeliveries() ([]*history.Fact, bool) {
 	if c.run.complete(Rows) {
 		return c.byKind[history.StoredDeliver], true
 	}
-	return c.byKind[history.APIDelivery], len(c.byKind[history.APIReport]) > 0 // reports and deliveries are read together
+	return c.byKind[history.APIDelivery], len(c.byKind[history.APIReport]) > 0 // for each job in the sample, both reports and deliveries are read
 }
 
-// checkDelivery checks that a delivery's final state agrees with the receiver's responses.
+// checkDelivery checks that a delivery's state agrees with the receiver's responses, and that a pending delivery is not overdue.
 func (c *checker) checkDelivery(f *history.Fact) {
 	d := f.Delivery
 	must := func(ok bool, format string, args ...any) {
@@ -152,8 +152,8 @@ func (c *checker) checkReceived() {
 	}
 }
 
-// checkDeliveryLogs checks that the API shows the attempts that the receiver saw. A killed process may have failed to record its last
-// attempt. So runs with faults are not checked.
+// checkDeliveryLogs checks that the API shows the attempts that the receiver saw. It skips runs with faults, because a killed process may
+// not have recorded its last attempt.
 func (c *checker) checkDeliveryLogs() {
 	for _, f := range c.byKind[history.APIDelivery] {
 		if f.Delivery.HasLog && !c.run.Chaos && !c.run.Killed {
@@ -172,7 +172,7 @@ func (c *checker) checkDeliveryLog(d *history.Delivery) {
 			seen = append(seen, f.Delivery)
 		}
 	}
-	settled, lost := d.State != "PENDING", 0 // lost: attempts without a response, which may not have reached the receiver
+	settled, lost := d.State != "PENDING", 0 // lost: number of attempts without a response; the receiver may not have seen them
 	must(!settled || (d.Error != "") == (d.State == "FAILED"), "it is %s, but has last_error %q", d.State, d.Error)
 	must(settled != d.SettledAt.IsZero() && settled == d.Next.IsZero(), "it is %s, but has settled_at %s and next_attempt_at %s",
 		d.State, clock(d.SettledAt), clock(d.Next))
@@ -185,7 +185,7 @@ func (c *checker) checkDeliveryLog(d *history.Delivery) {
 		"the service counts %d tries, but the receiver saw %d", d.Attempts, len(seen))
 	accepted := slices.IndexFunc(seen, func(s *history.Delivery) bool { return isSuccess(s.Status) })
 	must(accepted < 0 || accepted == len(seen)-1, "it was sent again after the receiver had accepted it")
-	if accepted >= 0 && !d.SettledAt.IsZero() && len(c.run.moves()) == 0 { // skip after moves of the clock, which may have been frozen
+	if accepted >= 0 && !d.SettledAt.IsZero() && len(c.run.moves()) == 0 { // a moved clock is not checked, because it may have been frozen
 		took := d.SettledAt.Sub(d.CreatedAt)
 		must(took >= seen[accepted].After, "it was settled %s after its event, before the receiver responded", took)
 	}

@@ -22,7 +22,8 @@ func (c *checker) checkReceipt(s *history.Submission, t history.Answer) {
 	}
 }
 
-// checkPolls checks that the owner's polls show the submitted values. Other members must agree with the work kind and the state.
+// checkPolls checks the jobs that the owner's polls returned. They must show the submitted values and agree with the work kind and the
+// state.
 func (c *checker) checkPolls() {
 	for _, f := range c.byKind[history.Looked] {
 		if f.Shown != nil && f.Tenant == c.tenant {
@@ -123,9 +124,9 @@ func (c *checker) checkAPIReports() {
 	}
 }
 
-// checkAPIEvents checks that a report has all events of the log until the attempt ended.
+// checkAPIEvents checks that an attempt's report has all events up to the end of the attempt.
 func (c *checker) checkAPIEvents(r *history.Report) {
-	var was history.Event // At and Next are the time of the previous event and the job's state after it
+	var was history.Event // At: time of the previous event; Next: the job's state after that event
 	var start, end time.Time
 	attempt := 1
 	for i, e := range r.Events {
@@ -192,9 +193,8 @@ func (c *checker) wrongScenario(shown history.Scenario) string {
 	return ""
 }
 
-// checkStream checks that a completely read stream has each event of the job's log once, in order. If the stream was read only in part, the
-// check looks just for repeated events. On a stream, the event that ends an attempt has no seq. The check assumes that this event has the
-// next seq.
+// checkStream checks that the client's stream has each event of the job's log once, in order. If the stream was not read during the whole
+// run, the check only looks for repeated events. The event that ends an attempt has no seq on a stream, so the check assumes the next seq.
 func (c *checker) checkStream() {
 	if c.tenant < 0 || !c.run.Streamed {
 		return

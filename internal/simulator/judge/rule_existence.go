@@ -51,7 +51,7 @@ func (c *checker) checkExistence() {
 	}
 }
 
-// checkKey checks that at most one try of a submission created the job, and that the idempotency key is stored.
+// checkKey checks that at most one try of a submission created the job. The idempotency key must be stored until it expires.
 func (c *checker) checkKey() {
 	if c.submission == nil {
 		return
@@ -147,7 +147,7 @@ func TicketOf(run, correlation string) (ticket int64, ok bool) {
 	return n, err == nil && n > 0 && strconv.FormatInt(n, 10) == number
 }
 
-// across has the data for checks that need several jobs: the flags of each ticket, and the schedules by id.
+// across has the data for checks that need several jobs. `tickets` has the flags of each ticket, and `schedules` maps ids to schedules.
 type across struct {
 	mu        sync.Mutex
 	tickets   []byte
@@ -155,9 +155,9 @@ type across struct {
 }
 
 const (
-	ticketSent     = 1 << iota // the history has the submission of this ticket
+	ticketSent     = 1 << iota // the ticket was submitted
 	ticketAccepted             // a response to a try contained a job id
-	ticketOpen                 // a try without a response may have created a job
+	ticketOpen                 // after a try, it is unknown whether the service created a job
 	ticketHasJob
 )
 
@@ -183,8 +183,8 @@ func (a *across) sent(f *history.Fact) {
 	a.mark(f.Ticket, flags)
 }
 
-// checkTicket checks that no ticket has two jobs, and that a refused ticket has no job. checkLoose has already set the flags of refused
-// submissions.
+// checkTicket checks that no ticket has two jobs, and that a refused ticket has no job. It needs the flags of refused submissions, which
+// checkLoose has set before.
 func (c *checker) checkTicket() {
 	for _, f := range c.byKind[history.Submitted] {
 		if f.Submission != nil {
@@ -205,7 +205,7 @@ func (c *checker) checkTicket() {
 	c.must(known&(ticketAccepted|ticketOpen) > 0 || known&ticketSent == 0, accepted, "submission %d was refused, but its job exists", ticket)
 }
 
-// scheduleRuns counts the jobs of a schedule by due time.
+// scheduleRuns counts the jobs of a schedule for each due time.
 type scheduleRuns struct {
 	history.Schedule
 	tenant int
@@ -245,13 +245,13 @@ func (c *checker) checkRun() {
 		"the job is for the due time %s, but was created earlier, at %s", clock(due), clock(c.job.CreatedAt))
 }
 
-// checkSchedules checks that each due time has exactly one job. All due times have passed, because the simulator waits for the end of its
-// schedules (unless it is interrupted).
+// checkSchedules checks that each due time has exactly one job. All due times have passed, because a run waits for the end of its
+// schedules.
 func (c *checker) checkSchedules() {
 	if !c.run.complete(Rows) && !c.run.complete(Lists) {
 		return
 	}
-	c.looked[scheduled]++ // the invariant counts as checked even in a run without schedules
+	c.looked[scheduled]++ // in a run without schedules, the invariant counts as checked too
 	for id, s := range c.run.across.schedules {
 		c.must(s.others == 0, scheduled, "schedule %s has %d jobs outside its due times, although no extra run was requested", id, s.others)
 		for due := s.CreatedAt.Add(s.Interval); !due.After(s.EndAt); due = due.Add(s.Interval) {

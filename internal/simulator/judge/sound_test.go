@@ -69,7 +69,7 @@ func TestSoundVariantsPass(t *testing.T) {
 		"a worker lost early": func(w *world) {
 			w.run.Killed = true
 			failedWith(othersJob, codeWorkerLost)(w)
-			w.run.TimeScale = new(10.0) // at this time scale the other jobs would look too short
+			w.run.TimeScale = new(10.0) // the test drops the other jobs, which would be too short for this time scale
 			w.dropAll(not(about(othersJob)))
 		},
 	}

@@ -15,7 +15,7 @@ import (
 const (
 	clockStep    = 250 * time.Millisecond // time between two readings of a test bed's clock
 	clockTimeout = 5 * time.Second
-	clockSlack   = 50 * time.Millisecond // allowed error of a reading, in addition to the duration of its request
+	clockSlack   = 50 * time.Millisecond // allowed difference between a reading and the expected time, in addition to the duration of the request
 )
 
 type serviceClock struct {
@@ -23,8 +23,8 @@ type serviceClock struct {
 	moves history.Moves // observed moves
 }
 
-// followClock reads the service's clock once. If the service is a test bed, followClock then polls the clock until the context `background`
-// ends. Errors of later polls are ignored.
+// followClock reads the service's clock once. If the service is a test bed, a goroutine then polls the clock until the context `background`
+// ends. The goroutine ignores errors.
 func (e *Engine) followClock(ctx, background context.Context) error {
 	movable, err := e.lookAtClock(ctx)
 	if movable {
@@ -56,7 +56,7 @@ func (e *Engine) lookAtClock(ctx context.Context) (movable bool, err error) {
 	return true, nil
 }
 
-// apply records a reading as a move if the known moves do not explain its time or rate. `took` is the duration of the reading.
+// apply records a reading of the clock as a move if the known moves lead to another time or rate. `took` is the duration of the request.
 func (c *serviceClock) apply(m history.Move, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

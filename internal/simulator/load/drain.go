@@ -14,15 +14,15 @@ import (
 
 const (
 	drainStep = 200 * time.Millisecond
-	// A job without an update for this long is polled.
+	// The minimum time without an update after which a job is polled.
 	quiet     = 3 * time.Second
 	askAtOnce = 32
 	described = 5 // number of unfinished jobs that Drain describes
 )
 
 // Drain waits until the accepted jobs have ended, and then until no delivery is pending. Each of the two waits takes at most the scenario's
-// drain time. Drain ignores jobs with an execution_at after the end of the first wait. It returns the number of unfinished jobs,
-// descriptions of some of these jobs, and the number of pending deliveries.
+// drain time. Drain ignores jobs that are due after the end of the first wait. It returns the number of unfinished jobs, descriptions of
+// some of them, and the number of pending deliveries.
 func (e *Engine) Drain(ctx context.Context) (unfinished int, which []string, pending int64) {
 	limit := time.Now().Add(e.o.Scenario.Drain)
 	for len(e.jobs.waiting(e.serviceTime(limit))) > 0 && time.Now().Before(limit) {
@@ -77,7 +77,7 @@ func (e *Engine) askForSilent(ctx context.Context) {
 	group.Wait()
 }
 
-// At most this many jobs with a callback are polled for pending deliveries.
+// The service is asked for the pending deliveries of at most this many jobs with a callback.
 const mostCallbacks = 1000
 
 func (e *Engine) addCallback(t *ticket) {
@@ -88,8 +88,8 @@ func (e *Engine) addCallback(t *ticket) {
 	}
 }
 
-// pending returns the number of pending deliveries. If Options.Pending is nil or fails, pending asks the API about each webhook and job,
-// and counts those with a pending delivery. A request that fails counts too. Without a receiver, it returns -1.
+// pending returns the number of pending deliveries. If Options.Pending is nil or fails, pending asks the API. It then counts each webhook
+// and each callback with pending deliveries as one, and each failed request too. If the scenario has no receiver, pending returns -1.
 func (e *Engine) pending(ctx context.Context) int64 {
 	if e.o.Receiver == nil {
 		return -1
@@ -102,7 +102,7 @@ func (e *Engine) pending(ctx context.Context) int64 {
 	n, filter := int64(0), client.DeliveryFilter{State: "PENDING", PageSize: 1}
 	none := func(deliveries iter.Seq2[client.Delivery, error]) bool {
 		for _, err := range deliveries {
-			_ = err // a request that fails counts as a pending delivery
+			_ = err
 			n++
 			return false
 		}
