@@ -76,7 +76,7 @@ func (c *checker) knownDeliveries() ([]*history.Fact, bool) {
 	if c.run.complete(Rows) {
 		return c.byKind[history.StoredDeliver], true
 	}
-	return c.byKind[history.APIDelivery], len(c.byKind[history.APIReport]) > 0 // for each job in the sample, both reports and deliveries are read
+	return c.byKind[history.APIDelivery], len(c.byKind[history.APIReport]) > 0 // reports and deliveries are read for the same jobs
 }
 
 // checkDelivery checks that a delivery's state agrees with the receiver's responses, and that a pending delivery is not overdue.

@@ -126,7 +126,7 @@ type Violation struct {
 	What      string   `json:"what"`
 	Job       string   `json:"job,omitempty"`     // "" if the violation is not about a job
 	Ticket    int64    `json:"ticket,omitempty"`  // 0 if unknown
-	History   []string `json:"history,omitempty"` // a line for each fact about the job, oldest first; only set in the first maxHistories violations of an invariant
+	History   []string `json:"history,omitempty"` // a line for each fact about the job, oldest first; only set in maxHistories violations
 }
 
 // String returns the headline and then the history, one fact per line.

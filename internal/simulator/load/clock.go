@@ -15,7 +15,7 @@ import (
 const (
 	clockStep    = 250 * time.Millisecond // time between two readings of a test bed's clock
 	clockTimeout = 5 * time.Second
-	clockSlack   = 50 * time.Millisecond // allowed difference between a reading and the expected time, in addition to the duration of the request
+	clockSlack   = 50 * time.Millisecond // tolerance of a reading, in addition to the duration of the request
 )
 
 type serviceClock struct {

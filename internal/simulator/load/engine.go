@@ -28,18 +28,18 @@ type Options struct {
 	Scenario *scenario.Scenario
 	History  interface{ Add(history.Fact) }
 	Recorder *report.Recorder
-	Receiver *receiver.Receiver                   // gets the webhooks; nil if the scenario has none
+	Receiver *receiver.Receiver                   // receives the webhook messages; nil if the scenario has no receivers
 	Pending  func(context.Context) (int64, error) // counts pending deliveries in the database; nil: Drain polls the API
-	// Recheck is the delay before a canceled job is canceled a second time; 0: never. The delay starts at the first cancel. If execution_at is
-	// less than a minute after the cancel, the delay starts at execution_at.
+	// Recheck is the time from a job's cancellation to a second cancel request; 0: no second request. If the job is due within a minute after
+	// its cancellation, the time starts at execution_at.
 	Recheck time.Duration
 }
 
-// patience limits how long a request without a clear response is repeated.
+// A request is repeated for at most this long if its effect is unknown.
 const patience = time.Minute
 
-// inFlight limits concurrent submissions. When the limit is reached the generator waits. Latencies include this wait, because they count
-// from the planned send time.
+// inFlight limits concurrent submissions. If the limit is reached, later submissions wait. Latencies include this wait, because they are
+// measured from the planned send time.
 const inFlight = 2048
 
 // Engine drives one run. Call each method once, in the order Prepare, Run, Drain, Close.
@@ -53,12 +53,12 @@ type Engine struct {
 	jobs      *jobs
 	clock     serviceClock
 	timeout   time.Duration
-	awaitEnd  bool // closed loop: the next request comes after the job's end
+	awaitEnd  bool // closed loop: a client sends its next request after the end of its job
 
 	background sync.WaitGroup // goroutines of streams and of the clock
 	stop       context.CancelFunc
 	follows    sync.WaitGroup
-	late       atomic.Int64 // delay of the latest request, compared with the plan, in nanoseconds
+	late       atomic.Int64 // nanoseconds from the planned send time of the latest request to the actual one
 }
 
 // New makes an engine. If Options.Key is set, the scenario must have exactly one tenant.
@@ -70,7 +70,7 @@ func New(o Options) *Engine {
 
 func (e *Engine) watched() bool { return e.o.Scenario.Readers.Streams > 0 }
 
-// Late returns the delay of the most recent request of an open loop, compared with the plan.
+// Late returns how late the latest request of an open loop was sent, compared with the plan.
 func (e *Engine) Late() time.Duration { return time.Duration(e.late.Load()) }
 
 // Tickets returns the number of submissions that the plan has produced so far.
@@ -82,7 +82,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		asking, done := context.WithCancel(ctx)
 		var asker sync.WaitGroup
 		asker.Go(func() {
-			for Sleep(asking, drainStep) == nil { // without a stream, only polls show that jobs have ended
+			for Sleep(asking, drainStep) == nil { // no stream is read, so only polls show that jobs have ended
 				e.askForSilent(asking)
 			}
 		})
@@ -165,7 +165,7 @@ func (e *Engine) play(ctx context.Context, in scenario.Intent, intended time.Tim
 // All jobs of schedules have this ticket number.
 const scheduledTicket = -1
 
-// The last jobs of a schedule may come this late: a new leader may have to be elected first.
+// The service may create the last job of a schedule this late, because it may have to elect a new leader first.
 const lateRuns = time.Minute
 
 func (e *Engine) schedule(ctx context.Context) error {

@@ -11,11 +11,11 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// If a job's execution_at is further ahead than the drain time, follow stops early: farPatience after the planned cancel.
+// For a job that is due after the drain time, follow stops farPatience after the planned cancel.
 const farPatience = 10 * time.Second
 
 // follow sends the planned polls, cancels and retries for an accepted job. It stops when the scenario's drain time has passed since the
-// submission, or since execution_at. For a job due after the drain time, see farPatience.
+// submission or, for a deferred job, since execution_at.
 func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 	defer e.jobs.release(t.job)
 	limit := e.o.Scenario.Drain
@@ -49,7 +49,7 @@ func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 	if end == client.Canceled && e.o.Recheck > 0 {
 		e.cancelAgain(ctx, t)
 	}
-	if in.Polled && end != "" { // the stream may have shown the end first: poll once more
+	if in.Polled && end != "" { // the stream may have shown the end before a poll did, so poll once more
 		etag := ""
 		e.lookAt(ctx, t.job, t.number, t.tenant, &etag)
 	}
@@ -65,7 +65,7 @@ func (e *Engine) cancelAgain(ctx context.Context, t *ticket) {
 	}
 }
 
-// await waits for a wanted state and returns it, or "" if the context ends first.
+// await waits for a state for which `wanted` returns true. It returns the state, or "" if the context ends first.
 func (e *Engine) await(ctx context.Context, t *ticket, wanted func(state string) bool) string {
 	for {
 		state, _, changed := e.jobs.look(t.job)
@@ -93,8 +93,8 @@ func (e *Engine) retry(ctx context.Context, t *ticket) bool {
 	return a != nil && a.Attempt > before
 }
 
-// act sends a cancel or a retry, and repeats the request until it gets a response. A repeated retry may start two attempts. All requests
-// are recorded.
+// act sends a cancel or a retry, and repeats the request until it gets a response. It records each request. A repeated retry may start two
+// attempts.
 func (e *Engine) act(
 	ctx context.Context, t *ticket, verb string, do func(context.Context, string, ...client.Option) (*client.Changed, error),
 ) (changed *client.Changed) {
@@ -133,7 +133,7 @@ func (e *Engine) poll(ctx context.Context, t *ticket) {
 	}
 }
 
-// lookAt polls the job once. It returns the pause before the next poll, or 0 if the job is final.
+// lookAt polls the job once. It returns the time to wait before the next poll, or 0 if the job has ended.
 func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int, etag *string) time.Duration {
 	var options []client.Option
 	if *etag != "" {

@@ -19,18 +19,19 @@ var rank = map[string]int{
 
 func isFinal(state string) bool { return rank[state] == rank[client.Succeeded] }
 
-// jobs has the jobs that may still change. Ended jobs are deleted, to limit memory.
+// jobs contains the jobs that may still change. Ended jobs are removed, to limit memory.
 type jobs struct {
-	// If streamed is set, a job is deleted only after the stream has shown its end. A later stream event would add a deleted job again.
+	// `streamed` is true if the run reads streams. A job is then removed only after the stream has shown the job's end. Otherwise a late
+	// stream event would add the job again.
 	streamed bool
 	moved    func(from, to string)
-	ended    func(*job) // called when no more updates are expected
+	ended    func(*job) // called when a job is removed
 
 	mu   sync.Mutex
 	byID map[string]*job
 }
 
-// A stream event may arrive before the response to the submission. The field ticket is 0 until that response arrives.
+// The field `ticket` is 0 until the response to the submission arrives. A stream event may arrive earlier.
 type job struct {
 	id       string
 	ticket   int64
@@ -41,8 +42,8 @@ type job struct {
 	attempt  int
 	last     time.Time // time of the last update or poll
 
-	autoRetry bool // the service retries temporary failures
-	held      int  // number of callers that still need the job; the job is kept until this is 0
+	autoRetry bool // auto_retry of the submission: the service retries temporary failures
+	held      int  // number of callers that need the job; it is not removed before this is 0
 	finished  bool
 	streamed  bool // the stream has shown the end of this attempt
 	changed   chan struct{}
@@ -52,8 +53,8 @@ func newJobs(streamed bool, moved func(from, to string), ended func(*job)) *jobs
 	return &jobs{streamed: streamed, moved: moved, ended: ended, byID: map[string]*job{}}
 }
 
-// withJob calls fn with the job, under the lock. It deletes the job if no more updates are expected. If `create` is true, it adds a
-// missing job first.
+// withJob locks js and calls `fn` with the job. If `create` is true, it first adds a missing job. If no more updates are expected, it
+// removes the job afterwards.
 func (js *jobs) withJob(id string, create bool, fn func(*job)) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -74,7 +75,8 @@ func (js *jobs) withJob(id string, create bool, fn func(*job)) {
 
 func (js *jobs) over(j *job) bool { return j.finished && (j.streamed || !js.streamed) }
 
-// accepted adds an accepted job, and calls fill to set its ticket. If `hold` is true, the job is not deleted before the call of release.
+// accepted adds an accepted job, and calls `fill` to set the job's fields. If `hold` is true, the job is not removed before the call of
+// release.
 func (js *jobs) accepted(id, state string, hold bool, fill func(*job)) {
 	js.withJob(id, true, func(j *job) {
 		fill(j)
@@ -93,17 +95,17 @@ type update struct {
 	state   string
 	attempt int
 	at      time.Time
-	// retryable is set for a failure after which the service retries jobs with auto_retry.
+	// `retryable` is true for a failure after which the service retries a job with auto_retry.
 	retryable bool
 	streamed  bool
 }
 
-// apply applies an update to a job. Only a stream update adds a missing job, because a response may be about a deleted job.
+// apply applies an update to a job. Only an update from a stream adds a missing job. A response may be about a job that was removed.
 func (js *jobs) apply(id string, n update) {
 	js.withJob(id, n.streamed, func(j *job) { js.update(j, n) })
 }
 
-// exhausted records that no more attempts will follow.
+// exhausted records that the service will start no more attempts.
 func (js *jobs) exhausted(id string) {
 	js.withJob(id, false, func(j *job) { j.finished = isFinal(j.state) })
 }
@@ -118,7 +120,7 @@ func (js *jobs) update(j *job, n update) {
 		return
 	}
 	if n.attempt > j.attempt && !n.streamed {
-		j.streamed = false // the stream has shown only the end of the previous attempt
+		j.streamed = false // the stream has not shown the end of the new attempt
 	}
 	js.moved(j.state, n.state)
 	j.state, j.attempt, j.last = n.state, n.attempt, n.at
@@ -129,7 +131,8 @@ func (js *jobs) update(j *job, n update) {
 	}
 }
 
-// look returns the job's state and attempt, and a channel that is closed at the job's next update. The job must be held (see accepted).
+// look returns the job's state and attempt, and a channel that is closed at the job's next update. The caller must have called `accepted`
+// with `hold` true.
 func (js *jobs) look(id string) (state string, attempt int, changed <-chan struct{}) {
 	js.withJob(id, true, func(j *job) {
 		if j.changed == nil {
@@ -140,8 +143,8 @@ func (js *jobs) look(id string) (state string, attempt int, changed <-chan struc
 	return state, attempt, changed
 }
 
-// silent returns at most `limit` unfinished jobs without an update or poll for the time `quiet`. It marks them as polled, so the next call
-// returns other jobs.
+// silent returns at most `limit` unfinished jobs that had no update and no poll for the time `quiet`. It marks the returned jobs as polled,
+// so the next call returns other jobs.
 func (js *jobs) silent(quiet time.Duration, limit int) (list []job) {
 	js.mu.Lock()
 	defer js.mu.Unlock()

@@ -35,14 +35,15 @@ type ticket struct {
 	tenant   int
 	request  client.JobRequest
 	intended time.Time
-	hold     bool // keep the job in Engine.jobs until follow returns
+	hold     bool // the job must stay in Engine.jobs until follow returns
 
-	mu   sync.Mutex // needed because copies may be sent at the same time
+	mu   sync.Mutex // guards the fields below, because copies may be sent at the same time
 	fact history.Submission
 	job  string // id of the job; "" until a response contains it
 }
 
-// ticketsOf makes one ticket for each item of a batch. A copy with its own idempotency key also gets a ticket.
+// ticketsOf makes the tickets of an intent: one for each item of a batch. A single job has one ticket, and one more for each copy with its
+// own idempotency key.
 func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 	list := make([]*ticket, in.Tickets)
 	params := params(in.Work.ParamsBytes)
@@ -70,7 +71,7 @@ func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 		if in.Work.Callback != "" && e.o.Receiver != nil {
 			t.request.Callback = e.o.Receiver.URL(in.Tenant, in.Work.Callback)
 		}
-		key := e.o.Run + "." + in.Key // makes keys unique: runs with the same seed have the same in.Key
+		key := e.o.Run + "." + in.Key // the run's id makes the key unique, because runs with the same seed have the same in.Key
 		if in.Work.Batch == 0 && i > 0 {
 			key = e.o.Run + "." + in.CopyKey(i)
 		}
@@ -91,7 +92,7 @@ func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Tim
 		group.Go(func() error {
 			at := intended
 			if i > 0 && !in.AtOnce {
-				at = time.Now() // this copy is sent after the response to the previous one
+				at = time.Now() // the copy is sent after the response to the previous copy
 			}
 			if in.Work.Batch > 0 {
 				e.handInBatch(ctx, list, at)
@@ -139,7 +140,7 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 		if err != nil {
 			a = &client.BatchReceipt{}
 		} else {
-			try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed // no CreatedAt: the response lacks it
+			try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed // the response has no created_at
 		}
 		each := make([]history.Answer, len(list))
 		for i, t := range list {
@@ -158,7 +159,7 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 	})
 }
 
-// answerOf converts the error of a request that has just ended. nil becomes status 200.
+// answerOf converts the error of a request that has just ended. Without an error, the status is 200.
 func answerOf(sent time.Time, err error) history.Answer {
 	a := history.Answer{Sent: sent.UTC(), Answered: time.Now().UTC()}
 	problem, refused := errors.AsType[*client.Problem](err)
@@ -177,8 +178,8 @@ func answerOf(sent time.Time, err error) history.Answer {
 }
 
 // submitUntilKnown repeats a submission, with the same key, until it knows whether the job was created. A try without a response may have
-// created the job. After such a try, submitUntilKnown also repeats temporarily refused requests. `send` returns the answer to the request,
-// and one answer for each ticket.
+// created the job. After such a try, a temporary refusal says nothing about the job, so the request is repeated. `send` returns the answer
+// to the request, and one answer for each ticket.
 func (e *Engine) submitUntilKnown(
 	ctx context.Context, intended time.Time, list []*ticket, send func(context.Context) (history.Answer, []history.Answer),
 ) {
@@ -242,8 +243,8 @@ func (e *Engine) class(t *ticket, a history.Answer) string {
 	}
 }
 
-// mustRefuse reports whether a refusal of the submission is right: the work kind is invalid on purpose, or execution_at may have passed
-// before the response.
+// mustRefuse reports whether the service refused the submission for a good reason. Either the scenario uses the invalid work kind, or
+// execution_at may have passed before the response.
 func (e *Engine) mustRefuse(t *ticket, a history.Answer) bool {
 	due := t.fact.ExecutionAt
 	return t.fact.WorkKind == "PAYLOAD_INVALID" || !due.IsZero() && (len(e.ClockMoves()) > 0 || a.Answered.After(due))

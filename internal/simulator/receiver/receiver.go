@@ -23,12 +23,12 @@ import (
 // Options configure a Receiver. Names, History and Keys are required.
 type Options struct {
 	Seed    uint64
-	Names   map[string][]Answer // responses of each receiver, by its name; a receiver without responses returns 204
+	Names   map[string][]Answer // maps the name of a receiver to its possible responses; without any, the receiver returns 204
 	History interface{ Add(history.Fact) }
 
-	Delivered func(ok bool)                              // called for each valid message; ok: answered with 2xx
-	Keys      func(id string) (ed25519.PublicKey, error) // published keys of the service
-	Proxy     func(address string) (string, error)       // returns the address that the service calls instead; nil: no change
+	Delivered func(ok bool)                              // called for each valid message; `ok` is true if the response was 2xx
+	Keys      func(id string) (ed25519.PublicKey, error) // returns a public key of the service
+	Proxy     func(address string) (string, error)       // returns an address to register instead of the given one; nil: the given address is registered
 }
 
 // Receiver is an HTTP server. Each webhook receiver of each tenant has its own address.
@@ -36,13 +36,13 @@ type Receiver struct {
 	options Options
 	server  *http.Server
 	bases   map[string]string // public base URL of each receiver by name, without a trailing slash; the key "" means all receivers
-	closed  context.Context   // canceled by Close, so that delayed responses end
+	closed  context.Context   // canceled by Close, to end delayed responses
 	close   context.CancelFunc
 
 	mu       sync.Mutex
-	active   sync.WaitGroup // messages without a response yet; Add only under mu and before Close
+	active   sync.WaitGroup // counts messages without a response; Add needs mu, and must not follow Close
 	webhooks map[address]*webhook
-	tries    map[string]int // number of tries by message id
+	tries    map[string]int // maps message ids to the number of tries so far
 }
 
 type address struct {
@@ -52,7 +52,7 @@ type address struct {
 
 type webhook struct {
 	id, secret string
-	known      chan struct{} // closed after the response to the registration: id and secret are set
+	known      chan struct{} // closed when id and secret are set, after the response to the registration
 }
 
 const (
@@ -64,9 +64,9 @@ const (
 	rememberedTries   = 1_000_000
 )
 
-// Listen starts a receiver at addr. The service reaches it at publicURL or, if that is "", at addr. With port 0 and no publicURL, each
-// receiver gets its own port. A service may delay all messages to a host and port after failures. Separate ports keep other receivers
-// unaffected.
+// Listen starts all receivers at `addr`. The service sends messages to `publicURL` or, if this is "", to `addr`. With port 0 and no public
+// URL, each receiver gets its own port. After failures, a service may delay all messages to a host and port. With its own port, a failing
+// receiver does not delay messages to others.
 func Listen(addr, publicURL string, o Options) (*Receiver, error) {
 	r := &Receiver{options: o, webhooks: map[address]*webhook{}, bases: map[string]string{}, tries: map[string]int{}}
 	r.closed, r.close = context.WithCancel(context.Background())
@@ -127,8 +127,9 @@ func (r *Receiver) Register(tenant int, name string, create func(url string) (we
 	return err
 }
 
-// registered returns id and secret of the webhook at an address, or "" if there is none. It waits at most registrationLimit for the
-// registration. A longer wait could deadlock, because a service may send a message before it responds to the registration.
+// registered returns the id and secret of the webhook at an address, or "" if there is none. It waits for a registration in progress, but
+// at most registrationLimit. A longer wait could deadlock, because a service may wait for the receiver's response before it responds to the
+// registration.
 func (r *Receiver) registered(ctx context.Context, at address) (id, secret string) {
 	r.mu.Lock()
 	w := r.webhooks[at]
@@ -150,7 +151,7 @@ func (r *Receiver) count(id string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.tries) == rememberedTries {
-		clear(r.tries) // limits memory; a try number only influences which response is chosen
+		clear(r.tries) // limits memory; wrong numbers only change which responses are chosen
 	}
 	r.tries[id]++
 	return r.tries[id]

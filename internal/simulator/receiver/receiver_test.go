@@ -169,7 +169,7 @@ func TestAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer   receiver.Answer
 		status   int   // 0: the sender gets no response
-		err      error // expected if status is 0
+		err      error // expected error of the sender if status is 0
 		giveUp   func(b *testReceiver) bool
 		note     string
 		accepted bool
@@ -220,7 +220,7 @@ func TestCloseEndsHeldRequests(t *testing.T) {
 	b := start(t, receiver.Options{
 		Names: map[string][]receiver.Answer{"hook": {{Hang: true}}, "callback": {{Status: 200, After: time.Hour}}},
 		Delivered: func(bool) {
-			time.Sleep(50 * time.Millisecond) // Close must wait for this call
+			time.Sleep(50 * time.Millisecond) // makes the test fail if Close does not wait for this call
 			delivered.Add(1)
 		},
 	})
@@ -232,7 +232,7 @@ func TestCloseEndsHeldRequests(t *testing.T) {
 			ended <- err
 		}()
 	}
-	// Only the message to "hook" is in the history: "callback" records its message with the delayed response.
+	// Only the message to "hook" is in the history. The message to "callback" is recorded when its delayed response is due.
 	testkit.Eventually(t, "both are held", func() bool { return b.Arrived() == 2 && b.history.count() == 1 })
 	var closers sync.WaitGroup
 	for range 3 {

@@ -30,7 +30,7 @@ const (
 var privateKey = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
 
 type delivery struct {
-	url, signedURL string // signedURL: URL in the signature; if empty, url is signed
+	url, signedURL string // signedURL: the URL to sign; "": url
 	id             string
 	event          string
 	subject, jobID string

@@ -70,7 +70,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// handshake allows every origin to send at any rate ("HTTP 1.1 Web Hooks for Event Delivery", section 4).
+// handshake lets every origin send any number of messages ("HTTP 1.1 Web Hooks for Event Delivery", section 4).
 func handshake(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Allow", "POST, OPTIONS")
 	if origin := req.Header.Get("WebHook-Request-Origin"); origin != "" {
@@ -80,7 +80,8 @@ func handshake(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// find returns the tenant and name in the last two path segments of a URL. A proxy may have removed other segments.
+// find returns the tenant and the name in the last two path segments of a URL. It ignores other segments, because a proxy may have removed
+// them.
 func (r *Receiver) find(u *url.URL) (address, bool) {
 	segments := strings.Split(u.EscapedPath(), "/")
 	if len(segments) < 3 {
@@ -112,10 +113,10 @@ func draw(answers []Answer, seed uint64, subject string, try int) Answer {
 			return a
 		}
 	}
-	return answers[len(answers)-1] // only reached without shares, or after a rounding error
+	return answers[len(answers)-1] // only reached if all shares are 0, or after a rounding error
 }
 
-// respond records the response before sending it.
+// respond waits for the delay of the response, records the message, and then sends the response.
 func (r *Receiver) respond(w http.ResponseWriter, req *http.Request, m message, a Answer, note string) {
 	status := cmp.Or(a.Status, http.StatusNoContent)
 	if a.Hang || a.Reset {
@@ -160,15 +161,15 @@ func (r *Receiver) hold(ctx context.Context, d time.Duration) {
 type message struct {
 	at     time.Time
 	to     address
-	url    string // URL of the receiver, as registered
+	url    string // registered URL of the receiver
 	method string
 	header http.Header
 	body   []byte
 
-	// verify sets these fields. If a check fails, the fields that are not set yet stay empty.
+	// verify sets these fields. After a failed check, some of them may be empty.
 	webhook string // id of the webhook; "" for a callback
 	event   client.WebhookMessage
-	data    client.Outcome // the event's data; members that an outcome does not have are ignored
+	data    client.Outcome // the members of the event's data that an outcome has
 }
 
 // verify returns the reason to reject the message, or "" if it is valid. If the service's public keys cannot be read, verify returns an
@@ -176,7 +177,7 @@ type message struct {
 func (r *Receiver) verify(ctx context.Context, m *message) (forbidden string, err error) {
 	id, secret := r.registered(ctx, m.to)
 	m.webhook = id
-	if err := m.read(); err != nil { // the history gets the fields that could be read
+	if err := m.read(); err != nil { // m keeps the fields that could be read, for the history
 		return fmt.Sprintf("a message that cannot be read: %s", clip(err.Error())), nil
 	}
 	check := func(v client.Verifier) error {
@@ -219,7 +220,7 @@ func (m *message) subjectID(kind string) string {
 	return ""
 }
 
-// ticket returns n of a correlation id "{run}.{n}", or 0 if the id has another form.
+// ticket returns the number in a correlation id of the form "{run}.{number}", or 0.
 func (m *message) ticket() int64 {
 	_, number, _ := strings.Cut(m.data.CorrelationID, ".")
 	n, err := strconv.ParseUint(number, 10, 63)
@@ -229,7 +230,8 @@ func (m *message) ticket() int64 {
 	return int64(n)
 }
 
-// subject identifies the message for draw. Runs with the same seed have the same tickets, but not the same message ids.
+// subject identifies the message for draw. It prefers the ticket to the message id, because runs with the same seed have the same tickets
+// but different message ids.
 func (m *message) subject() string {
 	if n := m.ticket(); n > 0 {
 		return fmt.Sprintf("%s/%d/%s/%d", m.to.name, n, m.event.Name, m.event.Sequence)

@@ -24,8 +24,8 @@ import (
 	verdictreport "github.com/forgerun/forgerun/verdict/report"
 )
 
-// document is the JSON report and the data of the templates. As long as Version is the same, members are only added. Times of day are RFC
-// 3339, durations are in milliseconds.
+// document is the JSON report, and the data for the templates. As long as Version stays the same, members are only added, never removed or
+// changed. Times are in RFC 3339 format, durations are in milliseconds.
 type document struct {
 	Version  int     `json:"version"`
 	Outcome  Outcome `json:"outcome"`
@@ -74,7 +74,7 @@ var functions = template.FuncMap{
 	"library": func() htmltemplate.JS { return "/* " + script("uPlot-LICENSE") + " */\n" + script("uPlot.iife.min.js") },
 }
 
-// Templates are parsed on use. Parsing them at start would take half of every process's startup time.
+// Templates are parsed when they are used. Parsing at the start would double the startup time of every process.
 func pageTemplate() *htmltemplate.Template {
 	return htmltemplate.Must(htmltemplate.New("page.html").Funcs(functions).ParseFS(pageFiles, "page/page.html"))
 }
@@ -158,7 +158,7 @@ func rate(n int64, d time.Duration) string {
 	return english.Sprintf("%.1f/s", float64(n)/d.Seconds())
 }
 
-// percent formats some/all as a percentage with one decimal. It returns "0 %" only for none, and "100 %" only for all.
+// percent formats some/all as a percentage with one decimal. It never rounds to 0 % or 100 %.
 func percent(some, all int64) string {
 	share := 100 * float64(some) / float64(max(all, 1))
 	switch {
@@ -192,7 +192,7 @@ func ms(d time.Duration) float64 {
 	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
 }
 
-// For each invariant, the JUnit file shows at most this many violations, each with its history. It only counts the others.
+// The JUnit file shows at most this many violations of each invariant. It only counts the other violations.
 const junitViolations = 10
 
 // WriteJUnit writes the verdict as JUnit XML. Each invariant and each expectation is a test case. An unchecked invariant is marked as
