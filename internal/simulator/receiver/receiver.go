@@ -28,7 +28,7 @@ type Options struct {
 
 	Delivered func(ok bool)                              // called for each valid message; `ok` is true if the response was 2xx
 	Keys      func(id string) (ed25519.PublicKey, error) // returns a public key of the service
-	Proxy     func(address string) (string, error)       // returns an address to register instead of the given one; nil: the given address is registered
+	Proxy     func(address string) (string, error)       // returns the address to register for a listener; nil: its own
 }
 
 // Receiver is an HTTP server. Each webhook receiver of each tenant has its own address.

@@ -19,30 +19,30 @@ import (
 // Classes of responses to submissions.
 const (
 	Accepted   = "accepted"           // a job was created
-	Replayed   = "replayed"           // response to a repeated request: the job existed already
+	Replayed   = "replayed"           // the request was repeated, and the job existed already
 	Planned    = "refused as planned" // refusal required by the scenario
-	Refused    = "refused"            // overload: 429, or 503 with a full queue
-	Rejected   = "rejected"           // any 4xx except 429 and planned refusals
-	Failed     = "failed"             // any 5xx except 503 with a full queue
-	Unanswered = "unanswered"         // no complete answer
+	Refused    = "refused"            // because of overload: 429, or 503 with the code of a full queue
+	Rejected   = "rejected"           // any 4xx except overload and planned refusals
+	Failed     = "failed"             // any 5xx except overload
+	Unanswered = "unanswered"         // no complete response arrived
 )
 
 var states = []string{"CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"}
 
-const maxFaults = 2000 // number of faults in the report; further ones are only counted
+const maxFaults = 2000 // number of faults that the report lists; later faults are only counted
 
-// Recorder counts and measures a run. It is safe for concurrent use. A call takes about a microsecond. The memory of a Recorder grows only
-// with the number of faults.
+// Recorder counts and measures a run. It is safe for concurrent use. A call takes about a microsecond. The memory use does not depend on
+// the number of jobs.
 type Recorder struct {
 	clock func() time.Time
 
-	mu     sync.Mutex // calls hold it for about 100 ns, so one lock is enough
-	now    Numbers    // Submit and Finish are not set; the method numbers computes them
+	mu     sync.Mutex // one mutex is enough, because each call locks it for about 100 ns
+	now    Numbers    // Submit and Finish are not set here, only in the result of numbers()
 	line   timeline
 	submit latencies
 	finish latencies
 	stages []Stage
-	share  func() float64 // progress of the current stage, from 0 to 1; nil: unknown
+	share  func() float64 // returns the progress of the current stage, from 0 to 1; nil: unknown
 	faults []Fault
 }
 
@@ -91,7 +91,7 @@ func newRecorder(start time.Time, clock func() time.Time) *Recorder {
 	return r
 }
 
-// note changes the numbers under the lock. Before the change, note ends the steps of the time series that are over.
+// note calls `change` with the numbers, under the lock. Before that, it ends the steps of the time series that are over.
 func (r *Recorder) note(change func(n *Numbers)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,13 +99,13 @@ func (r *Recorder) note(change func(n *Numbers)) {
 	change(&r.now)
 }
 
-// Sent counts n submissions that one request sent: 1, or the items of a batch.
+// Sent counts the submissions of one request: n is 1, or the number of items of a batch.
 func (r *Recorder) Sent(n int) {
 	r.note(func(now *Numbers) { now.Arrivals += int64(n) })
 }
 
-// Answered counts the submissions of one request by the class of their response. `took` is the time since the planned send time, so delays
-// of the sender are included.
+// Answered counts the submissions of one request. `classes` has the class of each submission's response. `took` is the time since the
+// planned send time, so it includes delays of the sender.
 func (r *Recorder) Answered(took time.Duration, classes ...string) {
 	r.note(func(now *Numbers) {
 		for _, class := range classes {
@@ -200,13 +200,13 @@ func (r *Recorder) numbers() Numbers {
 }
 
 const (
-	redrawInterval = 250 * time.Millisecond // on a terminal, where the line is overwritten
-	lineInterval   = 5 * time.Second        // elsewhere, a new line each time
+	redrawInterval = 250 * time.Millisecond // interval on a terminal, where the line is overwritten
+	lineInterval   = 5 * time.Second        // interval elsewhere, with a new line each time
 	barWidth       = 20
 )
 
-// Live writes the progress of the run to w until `stop` is called: one redrawn line on a terminal, otherwise a line every 5 seconds. It
-// writes whenever `tick` receives a value. If `tick` is nil, a timer is used.
+// Live writes the progress of the run to w until `stop` is called. On a terminal it redraws one line, elsewhere it adds a line every 5
+// seconds. Tests pass `tick` to control when Live writes.
 func Live(w io.Writer, r *Recorder, tick <-chan time.Time) (stop func()) {
 	terminal := term.Of(w, os.Getenv).Terminal
 	status := term.NewStatus(w, terminal)
@@ -235,7 +235,7 @@ func Live(w io.Writer, r *Recorder, tick <-chan time.Time) (stop func()) {
 	}
 }
 
-// status formats the current numbers with the most important part first, for narrow terminals.
+// status formats the current numbers. The most important numbers come first, because a narrow terminal cuts off the rest.
 func (r *Recorder) status() string {
 	var parts []string
 	r.mu.Lock()

@@ -10,7 +10,8 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// Run is the data of a report. Recorder.Run sets the fields from Started through Kinds. The caller sets the other fields.
+// Run is the data of a report. Recorder.Run sets Started, Took, Numbers, Series, Stages, Faults and Kinds. The caller sets the other
+// fields.
 type Run struct {
 	Scenario    string            `json:"scenario"`
 	Description string            `json:"description"`
@@ -25,7 +26,7 @@ type Run struct {
 	Numbers Numbers       `json:"totals"`
 	Series  Series        `json:"series"`
 	Stages  []Stage       `json:"stages"`
-	Faults  []Fault       `json:"faults"`      // the first 2,000
+	Faults  []Fault       `json:"faults"`      // at most 2,000; later faults are only counted
 	Kinds   []FaultKind   `json:"fault_kinds"` // totals of all faults of each kind, sorted by kind
 
 	WorkKinds    []WorkKind     `json:"work_kinds"` // empty unless the scenario says how jobs must end (Work.Expect)
@@ -40,7 +41,7 @@ type Expectation struct {
 	Want string `json:"want"`
 	Got  string `json:"got"`
 	OK   bool   `json:"ok"`
-	// If Evidence is set and the expectation is not met, the run is inconclusive.
+	// If Evidence is true, the run is inconclusive when the expectation is not met.
 	Evidence bool `json:"-"`
 }
 
@@ -50,8 +51,8 @@ type WorkKind struct {
 	Expected   string   `json:"expected"`
 	Got        string   `json:"got"`
 	Jobs       int      `json:"jobs"`
-	Attempts   int      `json:"attempts"`    // number of attempts of the latest job
-	DurationMS int      `json:"duration_ms"` // duration of the last attempt of the latest job
+	Attempts   int      `json:"attempts"`    // number of attempts of the last job of this kind
+	DurationMS int      `json:"duration_ms"` // duration of this job's last attempt
 	Findings   []string `json:"findings"`    // problems other than an unexpected outcome
 }
 
@@ -73,10 +74,10 @@ type Numbers struct {
 	Arrivals   int64            `json:"arrivals"`
 	Answers    map[string]int64 `json:"answers"`  // submissions by class of the response
 	Finished   map[string]int64 `json:"finished"` // by final state
-	States     map[string]int64 `json:"states"`   // number of jobs in each last observed state
+	States     map[string]int64 `json:"states"`   // number of jobs by last observed state
 	Deliveries Deliveries       `json:"deliveries"`
 	Faults     int64            `json:"faults"` // sum of Fault.Count
-	// NotAccepted counts the submissions that created no job, by status and code.
+	// NotAccepted maps a response's status and error code to the number of submissions that created no job.
 	NotAccepted map[string]int64 `json:"not_accepted"`
 	Workers     int64            `json:"-"`
 	Submit      Latency          `json:"-"`
@@ -133,7 +134,7 @@ type Series struct {
 // Outcome is the verdict of a run in short form.
 type Outcome string
 
-// Outcomes. If several apply, the first is used.
+// Outcomes. If several apply to a run, the first of this list is used.
 const (
 	Violated     Outcome = "VIOLATIONS"
 	Inconclusive Outcome = "INCONCLUSIVE"

@@ -7,14 +7,15 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// A time series begins with one point per second. At maxPoints points, each pair of points is merged and later steps last twice as long.
-// This limits memory use.
+// A time series begins with one point per second. When it has maxPoints points, each pair of points is merged, and later steps last twice
+// as long. This limits memory use.
 const (
 	firstStep = time.Second
 	maxPoints = 600
 )
 
-// point has the totals at the end of a step. `submit` and `finish` have the latencies measured during the step; nil if there are none.
+// point has the totals at the end of a step. `submit` and `finish` are histograms of the latencies measured during the step; nil if there
+// are none.
 type point struct {
 	Numbers
 	submit, finish *hdrhistogram.PackedHistogram

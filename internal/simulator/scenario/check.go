@@ -40,8 +40,8 @@ func (p *parser) node(path ...string) *yaml.Node {
 	return node
 }
 
-// answers sets the missing shares of a receiver's responses. One response may omit its share, and gets the remaining share. If all
-// responses have a share, and their sum is below 1, a 200 response is added for the rest.
+// answers completes the shares of a receiver's responses. One response may omit its share; it gets the rest of 1. If all responses have a
+// share and the sum is below 1, answers adds a 200 response with the rest.
 func (p *parser) answers(r *Receiver, list *yaml.Node) {
 	rest, without := Share(1), -1
 	for i, a := range r.Answers {
@@ -66,8 +66,8 @@ func (p *parser) answers(r *Receiver, list *yaml.Node) {
 	}
 }
 
-// callback checks that a callback names a receiver with callback: true. Other receivers are registered as webhooks. A webhook receiver
-// rejects callbacks, because callbacks are not signed with the webhook's secret.
+// callback checks that a callback names a receiver with "callback: true". All other receivers are webhooks. They would reject a callback,
+// because it is not signed with the webhook's secret.
 func (p *parser) callback(at *yaml.Node, name string, allowed []string) {
 	switch {
 	case name == "" || slices.Contains(allowed, name):
@@ -78,7 +78,8 @@ func (p *parser) callback(at *yaml.Node, name string, allowed []string) {
 	}
 }
 
-// phases sets the defaults of an open loop. Without `for`, a phase lasts as long as the run. Without `every`, a phase has only one burst.
+// phases sets the defaults of an open loop. A phase without the member `for` lasts as long as the run. A phase without the member `every`
+// has only one burst.
 func (p *parser) phases(s *Scenario) {
 	sends := len(s.Arrival.Open) == 0
 	for i := range s.Arrival.Open {

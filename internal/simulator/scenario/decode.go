@@ -45,7 +45,7 @@ func (r *rate) UnmarshalYAML(n *yaml.Node) error {
 	return quotient(strings.TrimSuffix(n.Value, "/s"), "/m", 60, (*float64)(r))
 }
 
-// quotient parses a number with an optional unit. With the unit, the number is divided by `divisor`.
+// quotient parses a number that may end with a unit. A number with the unit is divided by `divisor`.
 func quotient(text, unit string, divisor float64, to *float64) (err error) {
 	number, divided := strings.CutSuffix(text, unit)
 	if *to, err = strconv.ParseFloat(strings.ReplaceAll(number, "_", ""), 64); divided {
@@ -113,14 +113,14 @@ func (r *Retry) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*plain)(r))
 }
 
-// UnmarshalYAML reads a duplicate. By default, each request has one copy, with the same key.
+// UnmarshalYAML reads a duplicate. By default, each request is repeated once with the same key.
 func (d *Duplicate) UnmarshalYAML(n *yaml.Node) error {
 	type plain Duplicate
 	*d = Duplicate{Share: 1, Copies: 1, Key: SameKey}
 	return n.Decode((*plain)(d))
 }
 
-// UnmarshalYAML reads an answer. A missing share becomes -1. parser.answers replaces it later.
+// UnmarshalYAML reads an answer. A missing share becomes -1, which parser.answers replaces later.
 func (a *Answer) UnmarshalYAML(n *yaml.Node) error {
 	type plain Answer
 	*a = Answer{Share: -1}

@@ -20,13 +20,13 @@ import (
 	"golang.org/x/text/message"
 )
 
-// Parse parses a scenario. `file` is the file's name. It appears in messages and is the default for the scenario's name. The error lists
-// all mistakes, one per line, with their places and the allowed values.
+// Parse parses a scenario. `file` is the name of the file, for messages and as the default name of the scenario. The error lists all
+// mistakes, one per line, with their positions and the allowed values.
 func Parse(file string, text []byte) (*Scenario, error) {
 	p := &parser{file: file}
 	value, err := p.read(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %.300s", file, err.Error()) // the YAML library's errors contain whole values, so they are cut
+		return nil, fmt.Errorf("%s: %.300s", file, err.Error()) // cut the error, because the YAML library quotes whole values
 	}
 	err = compiled().Validate(value)
 	if invalid, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
@@ -74,7 +74,7 @@ func (p *parser) read(text []byte) (value any, err error) {
 	reader := yaml.NewDecoder(bytes.NewReader(text))
 	var document yaml.Node
 	if err = reader.Decode(&document); err == nil {
-		if tooLarge(&document) { // the YAML library takes minutes to find repeated members in large mappings
+		if tooLarge(&document) { // in a huge mapping, the YAML library would search minutes for repeated members
 			return nil, fmt.Errorf("a mapping or list has more than %d entries", mostEntries)
 		}
 		err = document.Decode(&value)
@@ -100,14 +100,14 @@ func tooLarge(n *yaml.Node) bool {
 
 var english = message.NewPrinter(language.English)
 
-// explain reports the mistakes that the validator found. It prefers the schema's errorMessage to the validator's text.
+// explain reports the mistakes that the validator found. If the schema has an errorMessage, it replaces the validator's text.
 func (p *parser) explain(e *jsonschema.ValidationError) {
 	name, at := p.at(e.InstanceLocation...)
 	k := keywordsAt(e.SchemaURL)
 	switch cause := e.ErrorKind.(type) {
 	case *kind.AdditionalProperties:
 		for _, unknown := range cause.Properties {
-			if key, _ := child(at, unknown); key != nil { // nil: the member comes from a YAML alias and has no line of its own
+			if key, _ := child(at, unknown); key != nil { // nil if the member comes from a YAML alias, which has no line of its own
 				known := strings.Join(slices.Sorted(maps.Keys(k.Properties)), ", ")
 				p.wrong(key, "unknown member %s; allowed in %s: %s", shown(key), cmp.Or(k.Title, name), known)
 			}
@@ -175,8 +175,8 @@ func shown(n *yaml.Node) string {
 //go:embed schema.json
 var schema []byte
 
-// Schema returns the JSON Schema (2020-12) of scenario files. It uses three additional keywords: minDuration and maxDuration limit
-// durations, and errorMessage is the text of an error.
+// Schema returns the JSON Schema (2020-12) of scenario files. It uses three keywords that are not in the standard: minDuration,
+// maxDuration, and errorMessage for the text of an error.
 func Schema() []byte { return slices.Clone(schema) }
 
 var compiled = sync.OnceValue(func() *jsonschema.Schema {
@@ -213,7 +213,7 @@ func (b bounds) Validate(ctx *jsonschema.ValidatorContext, value any) {
 	}
 }
 
-// keywords are the members of a subschema that error messages use.
+// keywords has the members of a part of the schema that error messages need.
 type keywords struct {
 	Title        string
 	Properties   map[string]yaml.Node

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// Intent is one planned request. It includes what the client will do with the jobs: poll, cancel, retry.
+// Intent is one planned request, and what the client will do with its jobs: poll, cancel, retry.
 type Intent struct {
 	Index   int64         // number of the intent, from 1
-	N       int64         // number of the intent's first ticket (planned submission); tickets are numbered from 1 without gaps
-	Tickets int           // number of tickets: items of a batch, or 1 plus copies with their own keys
+	N       int64         // number of the intent's first ticket (planned submission), from 1
+	Tickets int           // number of tickets: the items of a batch, or a single job and its copies with different keys
 	At      time.Duration // planned send time, from the start of the run; 0 in a closed loop
 	Tenant  int           // from 0
 	Work    *Work         // entry of Scenario.Mix; must not be changed
 	Kind    string        // "" for EmitEvent and for batches
 	Kinds   []string      // kind of each item of a batch; nil for EmitEvent
-	Key     string        // idempotency key of the first request; for copies see CopyKey
+	Key     string        // idempotency key; the keys of copies come from CopyKey
 	Ahead   time.Duration // only for Deferred: time from the send time to execution_at
 	Cancel  CancelIntent
 	Retries int  // maximum number of retries if the job fails
@@ -49,17 +49,17 @@ func (i *Intent) CopyKey(c int) string {
 type Plan struct {
 	mu       sync.Mutex
 	scenario Scenario
-	sequence []entry   // for InTurn: entries in the order of picking; after the last comes the first
+	sequence []entry   // only for InTurn: entries in the order of use, repeated endlessly
 	bounds   []float64 // bounds[i] is the sum of the weights of Mix[0] to Mix[i]
 	arrivals arrivals
-	source   rand.PCG   // seeded anew for each intent
+	source   rand.PCG   // gets a new seed for each intent
 	random   *rand.Rand // draws from source
 	index    int64      // number of intents returned so far
 	tickets  int64      // number of tickets assigned so far
 }
 
-// Plan returns a new plan, which begins with the first intent. The scenario must come from Parse or Load. The caller may have changed Seed,
-// Duration, Jobs and Tenants since then.
+// Plan returns a new plan, which begins with the first intent. The scenario must come from Parse or Load. Before the call, Seed, Duration,
+// Jobs and Tenants may be changed.
 func (s *Scenario) Plan() *Plan {
 	p := &Plan{scenario: *s, arrivals: newArrivals(s)}
 	p.random = rand.New(&p.source)
@@ -70,7 +70,7 @@ func (s *Scenario) Plan() *Plan {
 		p.bounds = append(p.bounds, sum)
 		switch {
 		case s.Pick != InTurn:
-		case len(w.Kinds) == 0 || w.Batch > 0: // one entry for each batch, not for each kind
+		case len(w.Kinds) == 0 || w.Batch > 0: // a batch uses several kinds, so it has only one entry
 			p.sequence = append(p.sequence, entry{work: w})
 		default:
 			for _, kind := range w.Kinds {
@@ -81,7 +81,7 @@ func (s *Scenario) Plan() *Plan {
 	return p
 }
 
-// entry is an element of Plan.sequence: an entry of the mix and one of its kinds. For batches and EMIT_EVENT, the kind is "".
+// entry is an entry of the mix and one of its kinds. For batches and EMIT_EVENT, the kind is "".
 type entry struct {
 	work *Work
 	kind string
@@ -104,8 +104,8 @@ func (p *Plan) choose(by chances) (*Work, string) {
 	return w, w.Kinds[int(by.kind*float64(len(w.Kinds)))]
 }
 
-// items returns the kinds of a batch. With InTurn, the batch uses the entry's kinds in order. After the last kind, it continues with the
-// first.
+// items returns the kinds of a batch's items. With InTurn, the items use the entry's kinds in order. After the last kind, the first one
+// follows.
 func (p *Plan) items(w *Work) []string {
 	items := make([]string, w.Batch)
 	for i := range items {
@@ -118,8 +118,8 @@ func (p *Plan) items(w *Work) []string {
 	return items
 }
 
-// Next returns the next intent. It returns false after Scenario.Jobs intents, or when an open loop has reached Scenario.Duration. A closed
-// loop without Jobs never ends.
+// Next returns the next intent. It returns false after Scenario.Jobs intents, or at the end of Scenario.Duration in an open loop. In a
+// closed loop without Jobs, it never returns false.
 func (p *Plan) Next() (Intent, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,8 +144,8 @@ func (p *Plan) Tickets() int64 {
 	return p.tickets
 }
 
-// chances are all random numbers of an intent, in [0, 1). All numbers are always drawn, so changing one share does not change other random
-// choices.
+// chances has the random numbers of an intent, in [0, 1). All numbers are drawn even if some are not used. So a changed share does not
+// change other random choices.
 type chances struct {
 	tenant, entry, kind, ahead, cancel, after, retry, duplicate, poll float64
 	key                                                               uint64
@@ -180,7 +180,7 @@ func (p *Plan) draw(c chances) Intent {
 	if d := e.Duplicate; d != nil && c.duplicate < float64(d.Share) {
 		i.Copies, i.SameKey, i.AtOnce = d.Copies, d.Key == SameKey, d.AtOnce
 		if !i.SameKey {
-			i.Tickets += d.Copies // only for single jobs: copies of a batch always have the same key
+			i.Tickets += d.Copies // never for a batch, because its copies have the same key
 		}
 	}
 	return i
@@ -192,8 +192,8 @@ func (r Range) at(share float64) time.Duration {
 
 // arrivals computes the send times of an open loop. In a closed loop, all send times are 0.
 //
-// The next arrival is due when the integral of the rate has grown by one gap. A gap is 1 for evenly spaced arrivals. For a Poisson process,
-// a gap is random with an exponential distribution. This also works for ramps and changes of phase.
+// The next arrival is due when the integral of the rate has grown by one gap. For evenly spaced arrivals, each gap is 1. For a Poisson
+// process, gaps are random with an exponential distribution. This also works for ramps and changes of phase.
 type arrivals struct {
 	phases []Phase
 	limit  time.Duration
@@ -202,7 +202,7 @@ type arrivals struct {
 	phase int // current phase
 	start time.Duration
 	area  float64 // integral of the rate from the start of the phase to the next arrival
-	burst int     // number of jobs sent so far by bursts of the current phase
+	burst int     // number of jobs that bursts of the current phase have sent so far
 }
 
 const longest = 7 * 24 * time.Hour
@@ -212,7 +212,7 @@ const areaError = 1e-9
 
 func newArrivals(s *Scenario) arrivals {
 	a := arrivals{phases: s.Arrival.Open, limit: cmp.Or(s.Duration, longest)}
-	a.random = rand.New(rand.NewPCG(s.Seed, math.MaxUint64)) // intents use the streams 1, 2, ..., so this stream is not shared
+	a.random = rand.New(rand.NewPCG(s.Seed, math.MaxUint64)) // a random stream of its own: the streams 1, 2, ... belong to the intents
 	if first := slices.IndexFunc(a.phases, Phase.hasRate); first >= 0 && a.phases[first].Poisson {
 		a.area = a.random.ExpFloat64() // a Poisson process starts with a random gap; evenly spaced arrivals start at 0
 	}
@@ -256,8 +256,8 @@ func (a *arrivals) inPhase(p *Phase) (time.Duration, bool) {
 	return at, true
 }
 
-// reaches returns the time in the phase at which the integral of the rate is `area`. The rate is r(t) = From + (To-From)·t/For. This form
-// of the quadratic formula also works for a constant rate.
+// reaches returns the time in the phase at which the integral of the rate is `area`. The rate is r(t) = From + (To-From)·t/For. The
+// quadratic formula is written so that it also works for a constant rate.
 func (p *Phase) reaches(area float64) time.Duration {
 	if area == 0 {
 		return 0

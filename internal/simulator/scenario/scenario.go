@@ -27,7 +27,7 @@ const (
 // Values of Scenario.Pick: how the next entry of Mix is chosen.
 const (
 	Weighted = "weighted" // by chance, in proportion to the weights
-	InTurn   = "in_turn"  // all kinds of all entries in the file's order, then again from the first
+	InTurn   = "in_turn"  // all kinds of all entries, in the order of the file, repeated endlessly
 )
 
 // Values of Duplicate.Key: the idempotency keys of the copies.
@@ -41,9 +41,9 @@ type Scenario struct {
 	Name        string // letters, digits, dashes and underscores; default: the name of the file
 	Description string
 	Seed        uint64        // default 1
-	Duration    time.Duration // how long jobs are submitted; 0: until Jobs is reached
+	Duration    time.Duration // how long jobs are submitted; 0: until Jobs requests were sent
 	Jobs        int64         // number of requests; 0: as many as fit in Duration
-	Drain       time.Duration // longest wait for jobs to end after the last submission
+	Drain       time.Duration // maximum time to wait for the end of jobs after the last submission
 	Tenants     int           // how many clients of the service share the load
 	Arrival     Arrival
 	Pick        string // Weighted or InTurn
@@ -60,7 +60,7 @@ type Scenario struct {
 // Arrival determines when jobs are submitted. Exactly one field is set.
 type Arrival struct {
 	Closed *Closed
-	Open   []Phase // phases, repeated in order until the end of the run
+	Open   []Phase // phases of an open loop, repeated in order until the end of the run
 }
 
 // Closed is a closed loop: each client submits a job, waits for its end, pauses for Think, and starts again.
@@ -85,10 +85,10 @@ type Share float64
 // Range is a random duration from Min to Max. If they are equal, the duration is fixed.
 type Range struct{ Min, Max time.Duration }
 
-// Work is an entry of Scenario.Mix. It describes some of the jobs, and what the client does with these jobs.
+// Work is an entry of Scenario.Mix. It describes a kind of request, and what the client does with the jobs.
 type Work struct {
-	Kinds       []string `yaml:"-"` // work kinds, one chosen for each job; empty for EMIT_EVENT
-	Weight      float64  // above 0; 1 with InTurn
+	Kinds       []string `yaml:"-"` // possible work kinds of a job; empty for EMIT_EVENT
+	Weight      float64  // for Weighted: above 0; for InTurn: 1
 	Type        string   // Execute, Deferred or EmitEvent
 	Ahead       Range    // only for Deferred: time from the send time to execution_at
 	Cancel      *Cancel
@@ -96,7 +96,7 @@ type Work struct {
 	Duplicate   *Duplicate
 	AutoRetry   bool   `yaml:"auto_retry"`
 	Batch       int    // items of one request; 0: a single job, not a batch
-	Callback    string // name of a receiver with Callback; "" none
+	Callback    string // name of a receiver that has Callback set; "": none
 	ParamsBytes int    `yaml:"params_bytes"` // size of the job's params; 0: none
 	Expect      string // how each job must end, such as SUCCEEDED; "": not checked
 }
@@ -114,7 +114,7 @@ type Retry struct {
 	Max   int   // maximum number of retries of one job
 }
 
-// Duplicate is a client's repetition of a submission.
+// Duplicate describes how a client repeats submissions.
 type Duplicate struct {
 	Share  Share  // fraction of the entry's requests that are repeated
 	Copies int    // additional requests
@@ -122,12 +122,12 @@ type Duplicate struct {
 	AtOnce bool   `yaml:"at_once"` // sent at the same time instead of one after another
 }
 
-// Receiver is an endpoint for webhook messages. Either each tenant registers the receiver as a webhook, or jobs name it as their callback.
+// Receiver is an endpoint for webhook messages. It is either a webhook that each tenant registers, or the callback of jobs.
 type Receiver struct {
 	Name     string   // lower-case letters, digits and dashes; unique
-	Events   []string // events that a registered receiver subscribes to; none for a callback
+	Events   []string // events that the webhook subscribes to; empty for a callback
 	Answers  []Answer // at least one; their shares add up to 1
-	Callback bool     // jobs name the receiver as callback; it is not registered as a webhook
+	Callback bool     // the receiver is a callback, not a webhook
 }
 
 // Answer is a possible response of a receiver. Hang makes the receiver never respond, and Reset makes it reset the connection.
@@ -137,18 +137,18 @@ type Answer struct {
 	Hang   bool
 	Reset  bool
 	Share  Share
-	First  int // attempts 1 to First of each delivery get this response; if First is set, Share is 0
+	First  int // the first attempts of each delivery, up to this number, get this response; Share is then 0
 }
 
 // Readers determine how clients observe the end of their jobs.
 type Readers struct {
 	Streams   int           // event streams that each tenant reads
-	Slow      int           // additional event streams per tenant that are read slowly and ignored
+	Slow      int           // further event streams per tenant, which are read slowly and not recorded
 	SlowPause time.Duration `yaml:"slow_pause"` // pause after each message of a slow stream
-	Poll      Share         // fraction of jobs that are polled in addition to streams
+	Poll      Share         // fraction of jobs that are also polled
 }
 
-// Schedules has the number of schedules of each tenant. Each schedule creates one job per Every until the end of Scenario.Duration.
+// Schedules describes the schedules of each tenant. Each schedule creates a job at the interval Every, until the end of Scenario.Duration.
 type Schedules struct {
 	Count int
 	Every time.Duration
@@ -156,16 +156,16 @@ type Schedules struct {
 
 // Service is the configuration of a service started by the simulator.
 type Service struct {
-	Workers     string            // number of worker processes: "2", rising "1..4", or in steps "1,4,2"
+	Workers     string            // number of worker processes: constant ("2"), rising ("1..4") or in steps ("1,4,2")
 	Concurrency int               // concurrent jobs in each process
 	Down        Range             // all processes are stopped from Min to Max after the start of the run; zero: never
 	TimeScale   *float64          `yaml:"time_scale"` // multiplies the catalogue's durations; nil: unset
 	Env         map[string]string // further FORGERUN_ settings
 }
 
-// Expect has the required values of a run. The invariants are checked too.
+// Expect has values that a run must reach, in addition to the invariants.
 type Expect struct {
-	Accepted  Share         // minimum fraction of submissions with an expected response; below this, the run is inconclusive
+	Accepted  Share         // minimum fraction of submissions with an expected response; if it is not reached, the run is inconclusive
 	Refused   *Share        // maximum fraction of submissions refused because of overload; nil: unchecked
 	SubmitP99 time.Duration `yaml:"submit_p99"` // limit of the 99th percentile from the planned send time to the response; 0: unchecked
 	FinishP99 time.Duration `yaml:"finish_p99"` // limit of the 99th percentile from the planned send time to the job's end; 0: unchecked
