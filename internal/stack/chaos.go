@@ -39,7 +39,8 @@ func FaultList() string {
 	return b.String()
 }
 
-// ParseChaos parses kinds of faults, each with the mean interval between two faults: "kill=30s,cut=5s". Empty text means no faults.
+// ParseChaos parses a list such as "kill=30s,cut=5s": kinds of faults, each with the mean interval between two faults of the kind. An empty
+// text means no faults.
 func ParseChaos(text string) (Chaos, error) {
 	var c Chaos
 	if strings.TrimSpace(text) == "" {
@@ -100,13 +101,13 @@ func (c Chaos) Check(s *Stack) error {
 	return nil
 }
 
-// plannedFault has a fault's time since Chaos.Run began, and a seed for its random choices.
+// plannedFault has the time of a fault, measured from the start of Chaos.Run, and a seed for the fault's random choices.
 type plannedFault struct {
 	at   time.Duration
 	seed uint64
 }
 
-// plan returns the endless sequence of faults of one kind, with exponentially distributed intervals. The same arguments give the same
+// plan returns an endless sequence of faults of one kind. The intervals are exponentially distributed. The same arguments lead to the same
 // sequence.
 func plan(seed uint64, name string, every time.Duration) iter.Seq[plannedFault] {
 	return func(yield func(plannedFault) bool) {
@@ -122,8 +123,8 @@ func plan(seed uint64, name string, every time.Duration) iter.Seq[plannedFault] 
 	}
 }
 
-// Run injects faults until the context ends or the stack is closed. It returns when all faults have ended. The seed determines the times of
-// faults and the choice of their targets. Run calls `report` after each fault that had a target. Calls of `report` do not overlap.
+// Run injects faults until the context ends or the stack is closed. It returns when all faults have ended. The seed determines the times
+// and the random choices of faults. Run calls `report` after each fault that had a target. Two calls of `report` never overlap.
 func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, report func(Fault)) error {
 	if err := c.Check(s); err != nil {
 		return err

@@ -17,15 +17,15 @@ const mostRate = 3600 // highest rate that the service accepts
 
 var clockFaultTime = bounds{200 * time.Millisecond, 2 * time.Second}
 
-// clockMove is a fault of the service's clock: a jump ahead, or a freeze or a new rate for a while.
+// clockMove is a fault of the service's clock. The clock jumps ahead, or for a while it stands still or runs at another rate.
 type clockMove struct {
 	name  string
-	lasts time.Duration // duration of a freeze or a new rate; 0 for a jump, because a jump is not undone
+	lasts time.Duration // how long a freeze or a new rate lasts; 0 for a jump, which is not undone
 	how   string        // name of the member in the request, such as "rate"
 	value any
 }
 
-// Setting a rate ends a freeze, so atRate(1, 0) undoes a freeze too.
+// atRate(1, 0) also undoes a freeze, because setting a rate ends a freeze.
 func atRate(rate float64, lasts time.Duration) clockMove {
 	return clockMove{fmt.Sprintf("clock, at rate %g", rate), lasts, "rate", rate}
 }
@@ -50,7 +50,7 @@ func logarithmic(rng *mathrand.Rand, from, to float64) float64 {
 	return math.Exp(math.Log(from) + rng.Float64()*(math.Log(to)-math.Log(from)))
 }
 
-// moveClock moves the clock. It waits for the response even after ctx has ended. Otherwise the service could execute the request after
+// moveClock moves the clock. It waits for the response even if ctx ends, because the service could otherwise execute the request after
 // Heal.
 func moveClock(ctx context.Context, s *Stack, rng *mathrand.Rand, f *Fault) {
 	lasting, cancel := context.WithTimeout(s.ctx, serverPatience)

@@ -23,8 +23,8 @@ type faultKind struct {
 	inject     injection
 }
 
-// injection picks a target, injects the fault, waits and ends it. If the context ends first, the injection ends the fault at once. If it
-// finds no target, f.Target stays empty.
+// injection picks a target, injects the fault, waits, and ends the fault. If the context ends during the wait, it ends the fault at once.
+// If there is no possible target, f.Target stays empty.
 type injection func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault)
 
 var kinds = []faultKind{
@@ -84,7 +84,7 @@ func (b bounds) draw(rng *rand.Rand) time.Duration {
 	return b.least + time.Duration(rng.Int64N(int64(b.most-b.least)+1))
 }
 
-// onProcess returns an injection for one process without another fault. The injection ends when the process is ready again.
+// onProcess returns an injection into a random process that has no other fault. The injection ends when the process is ready again.
 func onProcess(inject func(context.Context, *Stack, *rand.Rand, *Process) error) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
 		candidates := s.members()
@@ -104,7 +104,7 @@ func onProcess(inject func(context.Context, *Stack, *rand.Rand, *Process) error)
 	}
 }
 
-// pause suspends the process for 1.25 to 1.75 lease times. If the context ends first, the process resumes at once.
+// pause suspends the process for 1.25 to 1.75 lease times. If the context ends during this time, the process resumes at once.
 func pause(ctx context.Context, s *Stack, rng *rand.Rand, p *Process) error {
 	if err := p.Pause(); err != nil {
 		return err
@@ -120,7 +120,8 @@ func pause(ctx context.Context, s *Stack, rng *rand.Rand, p *Process) error {
 
 type serverStep func(context.Context, *Servers) error
 
-// onServer returns an injection that runs `do` and, after a while, `undo`. If the context ends meanwhile, `undo` runs at once.
+// onServer returns an injection that calls `do` and, after a random time within `lasts`, `undo`. If the context ends during this time, it
+// calls `undo` at once.
 func onServer(name string, do, undo serverStep, lasts bounds) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverPatience)
@@ -166,7 +167,7 @@ func cut(_ context.Context, p *proxy, rng *rand.Rand) (count int) {
 	return count
 }
 
-// lose drops the next response on some connections. It waits at most two seconds, because idle connections may have no response.
+// lose drops the next response on some connections. It waits at most two seconds, because an idle connection may get no response.
 func lose(ctx context.Context, p *proxy, rng *rand.Rand) (count int) {
 	links := someLinks(p, rng)
 	for _, l := range links {

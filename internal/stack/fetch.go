@@ -34,8 +34,8 @@ func FetchedPrograms(dir string) string {
 	return ""
 }
 
-// FetchPostgres downloads Postgres into dir, if it is missing. It returns the folder of the programs. An interrupted download does no
-// harm, because its files are not used.
+// FetchPostgres downloads Postgres into `dir` unless `dir` contains it already. It returns the folder of the programs. The files of an
+// interrupted download are never used.
 func FetchPostgres(ctx context.Context, dir, repository string, log *slog.Logger) (bin string, err error) {
 	if bin := FetchedPrograms(dir); bin != "" {
 		return bin, nil
@@ -69,9 +69,8 @@ func FetchPostgres(ctx context.Context, dir, repository string, log *slog.Logger
 	return bin, err
 }
 
-// download unpacks Postgres into the folder `programs`. The library embedded-postgres downloads only as part of a server start. So download
-// passes an invalid encoding: initdb then fails after the download, and no server starts. This also works as root, although root cannot
-// start Postgres.
+// download unpacks Postgres into the folder `programs`. The library embedded-postgres can only download when it starts a server. Because of
+// an invalid encoding, initdb fails after the download, so no server starts. This also works as root, although root cannot start Postgres.
 func download(ctx context.Context, repository, work, programs string) error {
 	started := make(chan error, 1)
 	go func() {

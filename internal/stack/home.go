@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// The server's user owns the data folder. This process's user owns everything else in the server's folder. Otherwise the server's user
-	// could create links there that make root overwrite other files.
+	// The server's user owns only the data folder. The user of this process owns everything else. Otherwise the server's user could create
+	// links that make root overwrite other files.
 	dataName    = "data"
 	lockName    = "lock"
-	spareName   = "elsewhere" // link to a folder below spareDir, which has the server's files if the server's user cannot enter dir
+	spareName   = "elsewhere" // link to the folder with the server's files, if the server's user cannot enter dir
 	runningName = "running"   // holds the PID of the latest server; the server inherits the file's lock
 )
 
@@ -35,7 +35,8 @@ func (h *home) path(name string) string { return filepath.Join(h.dir, name) }
 
 func (h *home) dataDir() string { return h.path(dataName) }
 
-// childEnv omits the configuration, secrets and PG* variables of this process. The server writes its messages in English and uses UTC.
+// childEnv returns the environment of a server. It omits the configuration, secrets and PG* variables of this process. It makes the server
+// use English messages and UTC.
 func childEnv() []string {
 	env := []string{"LC_ALL=C", "TZ=UTC"}
 	for _, name := range []string{"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"} {
@@ -48,9 +49,8 @@ func childEnv() []string {
 
 // openHome creates the folder o.Dir. It checks that the server's user can enter the folder and run the server's program.
 //
-// If this process runs as root, o.Dir is often below a folder that only root may enter, such as /root. The server then uses a
-// folder below the machine's spareDir, see spareHome. Temporary servers never use spareDir, since nothing would remove the
-// folder after a crash.
+// If this process runs as root, o.Dir is often below a folder that only root may enter, such as /root. The server then uses a folder below
+// the machine's spareDir; see spareHome. Temporary servers never use spareDir, because the folder would remain after a crash.
 func openHome(ctx context.Context, o ServerOptions, program string, users []string) (*home, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -81,8 +81,8 @@ func openHome(ctx context.Context, o ServerOptions, program string, users []stri
 	return &home{dir: real, user: user}, err
 }
 
-// If dir has a link to a folder below spare, spareHome returns that folder. Otherwise it creates the link. The folder's name is random, so
-// a deleted and recreated dir does not get the old data.
+// spareHome returns the folder below `spare` that a link in `dir` names. If the link is missing, spareHome creates it. The folder's name is
+// random. So if `dir` is deleted and created again, the server does not get the old data.
 func spareHome(dir, spare string) (string, error) {
 	link := filepath.Join(dir, spareName)
 	err := os.Symlink(filepath.Join(spare, url.PathEscape(dir)+"-"+rand.Text()[:8]), link)
@@ -143,7 +143,8 @@ func (h *home) acquire() error {
 	return fmt.Errorf("locking %s: %w", h.dir, err)
 }
 
-// Closing the file is not enough to unlock it: a child between fork and exec still has a copy of the descriptor.
+// release unlocks the file explicitly. Closing it is not enough, because a child process between fork and exec still has a copy of the
+// descriptor.
 func (h *home) release() {
 	if h.lock != nil {
 		unlockFile(h.lock)
@@ -192,14 +193,14 @@ func (h *home) killNoted() {
 	}
 }
 
-// account is the user that runs the servers if this process runs as root; nil means this process's user.
+// account is the user that a server runs as if this process runs as root. If it is nil, the server runs as the user of this process.
 type account struct {
 	name string
 	Credential
 }
 
-// accountFor returns the account for a server with its files in dataDir; nil if this process is not root. The account is the owner of
-// dataDir. If dataDir is missing or belongs to root, it is the first existing user of `names`.
+// accountFor returns the account of a server with its files in dataDir, or nil if this process does not run as root. The account is the
+// owner of dataDir. If dataDir is missing or belongs to root, it is the first user in `names` that exists.
 func accountFor(dataDir string, names []string) (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -244,8 +245,8 @@ func (a *account) give(path string) error {
 	return os.Lchown(path, int(a.Uid), int(a.Gid))
 }
 
-// enters runs "program --version" in dir to check that the account has access to both. The error wraps fs.ErrPermission if the account has
-// no access. Checking file modes is not enough, because of access lists, mount options and security modules.
+// enters checks that the account has access to the folder `dir` and to `program`. It runs "program --version" in the folder, because access
+// may also depend on access lists, mount options and security modules. Without access, the error wraps fs.ErrPermission.
 func (a *account) enters(ctx context.Context, dir, program string) error {
 	if a == nil {
 		return nil

@@ -24,7 +24,7 @@ func (t *Trial) Drive(ctx context.Context) error {
 	defer calm()
 	var beside sync.WaitGroup
 	if t.stack != nil {
-		// If the run is interrupted, the service is stopped at once, without waiting for faults to end.
+		// If the run is interrupted, the service is stopped at once, even during a fault.
 		defer context.AfterFunc(ctx, func() { _ = t.stack.Close() })()
 		beside.Go(func() { t.scale(disturbing) })
 		beside.Go(func() { t.injectFaults(disturbing) })
@@ -47,7 +47,7 @@ func (t *Trial) Drive(ctx context.Context) error {
 		t.recorder.Stage("heal", func() float64 { return float64(len(t.stack.MetricsURLs())) / float64(t.stack.Processes()) })
 		healing, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		t.unhealed = t.stack.Heal(healing) // if processes do not recover, the run continues and is judged
+		t.unhealed = t.stack.Heal(healing) // if processes do not recover, the run still continues and is judged
 	}
 	open := max(t.engine.Waiting(), 1)
 	t.recorder.Stage("drain", func() float64 { return 1 - float64(t.engine.Waiting())/float64(open) })
@@ -112,7 +112,7 @@ func (t *Trial) restart(ctx context.Context, began time.Time) {
 func (t *Trial) injectFaults(ctx context.Context) {
 	err := t.chaos.Run(ctx, t.stack, t.o.Scenario.Seed, func(f stack.Fault) {
 		t.disturbed.Store(true)
-		if f.Err != nil { // the fault may have had no effect, so it is not counted
+		if f.Err != nil { // a fault with an error is not counted, because it may have had no effect
 			t.note("could not inject or end the fault %s on %s: %v", f.Kind, f.Target, f.Err)
 			return
 		}
@@ -123,7 +123,8 @@ func (t *Trial) injectFaults(ctx context.Context) {
 	}
 }
 
-// service returns the address of the service. Without Options.URL it starts a service. With StartWorkers it starts workers.
+// service returns the address of the service. If Options.URL is empty, it starts a service. If Options.StartWorkers is set, it starts
+// workers for the service at Options.URL.
 func (t *Trial) service(ctx context.Context) (address string, err error) {
 	own := t.o.URL == ""
 	if !own {
@@ -177,7 +178,7 @@ func (t *Trial) listen() error {
 		Keys: c.Directory().Key,
 	}
 	if t.stack != nil && t.o.ReceiverURL == "" {
-		o.Proxy = t.stack.ReceiverURL // with faults, the service reaches the receiver through a proxy
+		o.Proxy = t.stack.ReceiverURL // if faults are injected, the service reaches the receiver through a proxy
 	}
 	t.receiver, err = webhooks.Listen(t.o.ReceiverAddr, t.o.ReceiverURL, o)
 	return err

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	punctual = 2 * time.Second // longest allowed time from execution_at to QUEUED
-	recovery = 5 * time.Second // longest allowed time from the end of an outage to QUEUED, for jobs due during the outage
+	punctual = 2 * time.Second // limit of the time from execution_at to QUEUED
+	recovery = 5 * time.Second // for a job due during an outage: limit of the time from the outage's end to QUEUED
 )
 
 // outage has the times at which all processes were stopped, started again, and ready.
@@ -26,8 +26,8 @@ func (t *Trial) expectsKinds() bool {
 	return slices.ContainsFunc(t.o.Scenario.Mix, func(w scenario.Work) bool { return w.Expect != "" })
 }
 
-// workKinds compares each work kind's jobs with the scenario's expectations. A violation found by the judge is listed at the work kind of
-// its job.
+// workKinds compares the jobs of each work kind with the scenario's expectations. The findings of a work kind include the judge's
+// violations about its jobs.
 func (t *Trial) workKinds(verdict *judge.Verdict) (rows []report.WorkKind, err error) {
 	stories := map[string][]*story{} // by kind
 	for bucket := range history.Buckets + 1 {
@@ -75,7 +75,7 @@ func (t *Trial) workKind(kind, expected string, stories []*story, violations []j
 		}
 		for _, v := range violations {
 			about := v.Job != "" && v.Job == s.job || v.Ticket != 0 && v.Ticket == s.ticket
-			if about && !slices.Contains(r.Findings, v.What) { // several invariants may report the same text
+			if about && !slices.Contains(r.Findings, v.What) { // two invariants may report the same text
 				r.Findings = append(r.Findings, v.What)
 			}
 		}
@@ -94,7 +94,7 @@ type story struct {
 	due      time.Time
 	shown    history.Job // latest state
 	canceled bool        // the client's cancel succeeded
-	refused  string      // verb of the client's last refused action
+	refused  string      // "cancel" or "retry" if the service refused the client's last action; otherwise ""
 	retried  bool
 	report   *history.Report   // report of the last attempt
 	delivery *history.Delivery // delivery of job.succeeded to the job's callback
@@ -117,7 +117,7 @@ func newStory(submitted history.Fact, facts []history.Fact) *story {
 			s.retried = s.retried || f.Action.Verb == "retry"
 			s.canceled = s.canceled || f.Action.Verb == "cancel"
 		case f.Kind == history.ListedJob, f.Kind == history.Looked && f.Shown.State != "":
-			failure := s.shown.Failure // a list of jobs omits the failure, so keep the failure from an earlier response
+			failure := s.shown.Failure // a list of jobs has no failures, so keep the failure of an earlier response
 			if s.shown = *f.Shown; s.shown.Failure == nil && s.shown.State == client.Failed {
 				s.shown.Failure = failure
 			}
@@ -130,7 +130,7 @@ func newStory(submitted history.Fact, facts []history.Fact) *story {
 	return s
 }
 
-// overtaken reports whether the cancel request came too late because the job had ended.
+// overtaken reports whether the service refused to cancel the job because it had ended.
 func (s *story) overtaken() bool { return s.refused == "cancel" && !s.canceled }
 
 // outcome returns how the job ended, in the notation of Work.Expect.
@@ -163,7 +163,7 @@ func (s *story) outcome() string {
 	return "SUCCEEDED, delivery " + s.delivery.State
 }
 
-// late explains how much too early or too late a scheduled job was queued. It returns "" if the job was on time.
+// late returns a message if a deferred job was queued too early or too late, otherwise "".
 func (s *story) late(o outage) string {
 	queued := s.entered(client.Queued)
 	switch {

@@ -19,7 +19,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// Summarize completes a report that has only the recorder's numbers.
+// Summarize adds the verdict, the expectations and the description of the run to the recorder's numbers.
 func (t *Trial) Summarize(a report.Run, verdict *judge.Verdict) report.Run {
 	s := t.o.Scenario
 	a.Scenario, a.Description, a.Seed, a.Command, a.Text = s.Name, s.Description, s.Seed, t.o.Command, s.Text
@@ -114,7 +114,7 @@ func (t *Trial) Write(a report.Run) error {
 	return os.RemoveAll(filepath.Join(t.o.Out, HistoryFolder))
 }
 
-// HistoryFolder is the name of the history's folder, next to the report's files.
+// HistoryFolder is the name of the folder with the history, in the folder of the report.
 const HistoryFolder = "history"
 
 func (t *Trial) keepLogs() error {
@@ -142,7 +142,7 @@ func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 	return judge.Judge(ctx, t.facts, run)
 }
 
-// In a run without faults, a delivery attempt may start this long after its due time.
+// In a run without faults, a delivery attempt may be overdue by this long.
 const overdue = 10 * time.Second
 
 func (t *Trial) judgement() (collect.Config, judge.RunContext) {
@@ -151,7 +151,7 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 		SampleReports: t.o.Sample, DeliveryLogs: t.expectsKinds(), Seed: t.o.Scenario.Seed,
 	}
 	if t.o.Key != "" {
-		config.Since = t.engine.ClockMoves().At(t.began.Add(-time.Minute)) // with --key, the client may have jobs of earlier runs
+		config.Since = t.engine.ClockMoves().At(t.began.Add(-time.Minute)) // the client of --key may have jobs of earlier runs
 	}
 	run := judge.RunContext{
 		Run: t.id, Tickets: t.engine.Tickets(), TimeScale: t.o.TimeScale,

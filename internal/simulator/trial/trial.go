@@ -30,24 +30,23 @@ type Options struct {
 	Scenario         *scenario.Scenario
 	Command, Program string // for the report: the command line, and the program's name and version
 
-	URL, Key              string        // address of a running service and its API key; without URL, a service is started
-	DatabaseURL, RedisURL string        // stores of the service at URL, which the judge reads
+	URL, Key              string        // address and API key of a running service; URL is "": a service is started
+	DatabaseURL, RedisURL string        // stores of the service at URL, for the judge
 	AdminURLs             []string      // admin listeners of the service at URL; the judge compares their metrics with the database
 	TimeScale             *float64      // FORGERUN_TIME_SCALE of the service at URL; nil: unknown
 	StartWorkers          bool          // start workers for the service at URL
-	Binary                string        // path of the program forgerun; "" means the running program
+	Binary                string        // path of the program forgerun; "": the program that runs
 	Lease                 time.Duration // lease of the workers that the simulator starts
 
 	ReceiverAddr, ReceiverURL string
 
-	Sample         int // number of jobs whose reports are read over HTTP
+	Sample         int // number of jobs of which the reports are read over HTTP
 	Out            string
 	Keep           bool // keep the history and the logs even without violations
 	Stdout, Stderr io.Writer
 }
 
-// Trial is one run of a scenario. Call each method once, in the order Prepare, Drive, Judge, Summarize, Write, Close; Run calls all
-// of them.
+// Trial is one run of a scenario. Call either Run, or each of Prepare, Drive, Judge, Summarize, Write and Close once, in this order.
 type Trial struct {
 	o Options
 
@@ -62,13 +61,14 @@ type Trial struct {
 	engine   *load.Engine
 	chaos    stack.Chaos
 	workers  stack.Schedule
-	// disturbed is true if processes were stopped or faults injected. Counters in metrics are then incomplete.
+	// disturbed is true if processes were stopped or faults injected. The counters in metrics are then incomplete, because a new process
+	// counts from 0.
 	disturbed atomic.Bool
 
 	mu       sync.Mutex
 	notes    []string
 	outage   outage // times of the planned outage (service.down in the scenario)
-	drained  bool   // all jobs ended before the streams were closed
+	drained  bool   // all jobs had ended when the streams were closed
 	unhealed error  // error if the service did not recover from the faults
 }
 
@@ -81,8 +81,8 @@ func New(o Options) *Trial {
 	return t
 }
 
-// Run runs the scenario, judges it, writes the report and stops what it started. If it returns an error, there is no complete report, and
-// only the logs are kept.
+// Run runs the scenario, judges it, writes the report and stops what it started. After an error, it writes no report and keeps only the
+// logs.
 func (t *Trial) Run(ctx context.Context) (outcome report.Outcome, err error) {
 	account, err := t.playAndJudge(ctx)
 	t.cleanUp(ctx)
@@ -117,7 +117,7 @@ func (t *Trial) playAndJudge(ctx context.Context) (report.Run, error) {
 	if err := t.Drive(ctx); err != nil {
 		return report.Run{}, err
 	}
-	numbers := t.recorder.Run() // before Judge, so that the numbers do not include the time of judging
+	numbers := t.recorder.Run() // called before Judge, so that the run's duration does not include the judging
 	verdict, err := t.Judge(ctx)
 	if err != nil {
 		return report.Run{}, err
@@ -198,7 +198,7 @@ func (t *Trial) cleanUp(ctx context.Context) {
 	}
 	t.closeClients()
 	if ctx.Err() != nil {
-		_ = load.Sleep(context.WithoutCancel(ctx), time.Second) // interrupted submissions may still create jobs: wait until they are listed
+		_ = load.Sleep(context.WithoutCancel(ctx), time.Second) // the service may still create jobs for interrupted submissions
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpLimit)
 	defer cancel()
