@@ -14,19 +14,19 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// member is a process of the service, such as worker-1. The goroutine supervise restarts the process whenever it ends, until the function
-// `stop` is called.
+// member is a process of the service, such as worker-1. A goroutine runs the method supervise, which restarts the process until the
+// function `stop` is called.
 type member struct {
 	unit
-	api, admin string // `api` is the listen address of the API, "" for other roles; `admin` is for metrics and health checks
+	api, admin string // listen addresses: `api` for the API ("" for other roles), `admin` for metrics and health checks
 	stop       context.CancelFunc
-	done       chan struct{} // closed when the process is gone for good
+	done       chan struct{} // closed when the process has ended and will not be started again
 	err        error         // error of the final stop; read it only after done is closed
 	took       time.Duration // time from SIGTERM to the end of the process; read it only after done is closed
 }
 
-// StartRole starts the program with the given role and listen addresses, and returns once it is ready. The parameter `api` is the listen
-// address of the API; it is "" for roles that do not serve the API. On failure it stops the process with the given grace period.
+// StartRole starts the program in a role, and returns when the process is ready. `api` and `admin` are listen addresses; `api` is "" for
+// roles that do not serve the API. If the process does not become ready, StartRole stops it. `grace` limits the time for this stop.
 func StartRole(ctx context.Context, c Command, role, api, admin string, grace time.Duration) (*Process, error) {
 	c.Args, c.Env = []string{role}, append(slices.Clip(c.Env), "FORGERUN_ADMIN_ADDR="+admin)
 	if api != "" {
@@ -44,7 +44,7 @@ func StartRole(ctx context.Context, c Command, role, api, admin string, grace ti
 	return p, err
 }
 
-// healthClient keeps no idle connections, since a process may be killed at any time.
+// healthClient keeps no idle connections, because the process at the other end may be killed at any time.
 var healthClient = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 func healthy(admin string) readiness {
@@ -65,7 +65,7 @@ func (s *Stack) newMember(role string, number int) *member {
 	admin, err := FreeAddress()
 	if role == "api" {
 		m.api = strings.TrimPrefix(s.URL, "http://")
-		if s.o.Faults { // clients use the URL of a proxy, so the api process needs another address
+		if s.o.Faults { // a proxy listens at s.URL, so the api process needs another address
 			var noAPI error
 			m.api, noAPI = FreeAddress()
 			err = errors.Join(err, noAPI)
@@ -95,14 +95,14 @@ func (m *member) supervise(patience time.Duration) {
 	}
 }
 
-// down stops the process and acquires the gate, which prevents a new start. The caller must release the gate.
+// down acquires the gate, which prevents a new start, and stops the process. The caller must release the gate.
 func (m *member) down(patience time.Duration) error {
-	_ = m.gate.Acquire(context.Background(), 1) // waits until a start in progress is over
+	_ = m.gate.Acquire(context.Background(), 1) // if the process is being started, this waits for the end of the start
 	return m.current.Load().Stop(patience)
 }
 
-// resize changes the number of members in *all to n. It starts new members, or removes surplus members from the end of the slice. The
-// caller must stop the dropped members.
+// resize starts members or removes the last ones, until the slice *all has n members. It returns the members in the slice and the removed
+// ones, which the caller must stop.
 func (s *Stack) resize(all *[]*member, role string, n int) (wanted, dropped []*member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +117,7 @@ func (s *Stack) resize(all *[]*member, role string, n int) (wanted, dropped []*m
 	return *all, dropped
 }
 
-// awaitReady waits until all members are ready, except those that Scale removes meanwhile.
+// awaitReady waits until all members are ready. It ignores members that Scale removes during the wait.
 func awaitReady(ctx context.Context, members []*member) error {
 	for _, m := range members {
 		if err := m.awaitReady(ctx); err != nil && (ctx.Err() != nil || m.ctx.Err() == nil) {
@@ -146,8 +146,8 @@ func (s *Stack) stopMembers(ctx context.Context, members []*member) error {
 	return errors.Join(errs...)
 }
 
-// dialAPI connects to a running api process. Successive calls begin with different processes, in turn. If none accepts a connection, it
-// retries for dialPatience.
+// dialAPI connects to an api process. It tries all processes, and each call begins with the next one. If no process accepts the connection,
+// it retries for dialPatience.
 func (s *Stack) dialAPI(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()

@@ -21,16 +21,16 @@ type Options struct {
 	Forgerun    string
 	Dir         string            // created if missing; Close keeps the folder "logs" in it
 	Concurrency int               // concurrent jobs in a worker process; 0 means 100
-	TimeScale   float64           // factor of the jobs' durations; 0: jobs take no time
-	Env         map[string]string // FORGERUN_ variables that override the stack's own values; the variables in Addresses are refused
-	Listen      string            // address of the API, used only with Faults; "": any free port of 127.0.0.1
-	APIs        int               // number of api processes; 0 means 1. More than 1 requires Faults.
-	Workers     int               // number of worker processes at first; see Scale
+	TimeScale   float64           // factor of jobs' durations; 0: jobs take no time
+	Env         map[string]string // FORGERUN_ variables, which override the stack's own values; must not contain the variables in Addresses
+	Listen      string            // listen address of the API, only used if Faults is set; "": any free port of 127.0.0.1
+	APIs        int               // number of api processes; 0 means 1; more than 1 needs Faults
+	Workers     int               // number of worker processes at the start; Scale changes it
 	Lease       time.Duration     // a worker without a heartbeat for this long counts as dead; 0 means 3 s
 	Faults      bool              // connections to Postgres, Redis, the API and receivers go through proxies
 	Clock       bool              // the service is a test bed, and faults may move its clock
-	// DatabaseURL and RedisURL are external servers; set both or neither. The stack then starts only workers. Faults do not affect the
-	// servers, and only receivers get a proxy.
+	// DatabaseURL and RedisURL are the addresses of external servers; set both or neither. With external servers, the stack starts only
+	// workers. Faults then do not affect the servers, and only receivers get a proxy.
 	DatabaseURL, RedisURL string
 	Log                   io.Writer // lines about starts and unexpected ends; may be nil
 }
@@ -64,8 +64,8 @@ var Addresses = []string{"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERU
 // environ holds the variables that all processes share. Listen addresses differ per process, so they are not included.
 type environ map[string]string
 
-// newEnviron sets short leases and backoffs, so that the service recovers from faults within seconds. The log level limits disk use in
-// long runs.
+// newEnviron sets short backoffs, so that the service recovers from faults within seconds. It sets the log level to "warn", so that the
+// logs of long runs stay small.
 func newEnviron(o Options, databaseURL, redisURL string) environ {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
@@ -87,7 +87,7 @@ func newEnviron(o Options, databaseURL, redisURL string) environ {
 		"FORGERUN_LOG_LEVEL":             "warn",
 		"FORGERUN_LOG_FORMAT":            "json",
 	}
-	if o.Clock { // a clock jump skips days; jobs and API keys must live longer than that
+	if o.Clock { // a clock jump may skip days; jobs and API keys must not expire by a jump
 		env["FORGERUN_TESTBED"] = "true"
 		env["FORGERUN_API_KEY_TTL"], env["FORGERUN_RETENTION_JOBS"], env["FORGERUN_WEBHOOK_DISABLE_AFTER"] = "8760h", "8760h", "8760h"
 	}
@@ -104,19 +104,20 @@ func (e environ) list() []string {
 	return all
 }
 
-// stopPatience is the time that a process may take to stop: its grace period, plus 20 s for writes to unresponsive stores.
+// stopPatience limits the time in which a process must stop. It is the process's grace period, plus 20 s for writes to stores that do not
+// respond.
 func (e environ) stopPatience() time.Duration {
 	grace, _ := time.ParseDuration(e["FORGERUN_SHUTDOWN_GRACE"]) // the processes reject a bad value
 	return grace + 20*time.Second
 }
 
-// maxWorkers keeps the connections below max_connections (1000). Each worker process uses about 20.
+// maxWorkers limits the connections to Postgres, which allows 1,000. Each worker process uses about 20.
 const maxWorkers = 32
 
 // Schedule says how many workers run in each part of a run. All parts are equally long.
 type Schedule struct{ steps []int }
 
-// ParseWorkers reads "4" (always), "1..8" (a ramp over the run, up or down) or "1,4,2" (equal steps).
+// ParseWorkers reads "4" (a constant number), "1..8" (a ramp, up or down) or "1,4,2" (steps of equal length).
 func ParseWorkers(text string) (Schedule, error) {
 	counts := strings.Split(text, ",")
 	first, last, isRamp := strings.Cut(text, "..")
@@ -142,7 +143,7 @@ func ParseWorkers(text string) (Schedule, error) {
 	return s, nil
 }
 
-// At returns the number of workers at a point of the run. A `share` of 0 is the start of the run, 1 is the end.
+// At returns the number of workers when the given share of the run is over: 0 is the start of the run, 1 is the end.
 func (s Schedule) At(share float64) int {
 	if len(s.steps) == 0 {
 		return 1

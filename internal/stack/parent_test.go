@@ -46,8 +46,8 @@ func runAsParent(dir string) error {
 	select {}
 }
 
-// endThreads ends most threads of this process, as the Go runtime may do at any time. The servers must not treat the end of a thread as
-// the death of their parent.
+// endThreads ends most threads of this process, as the Go runtime may do at any time. The servers must survive this, although Linux sends
+// the death signal when the thread that started a child ends.
 func endThreads() {
 	var together, all sync.WaitGroup
 	const threads = 64
@@ -79,7 +79,7 @@ func TestKilledParentLeavesNothing(t *testing.T) {
 
 			require.NoError(t, parent.Process.Kill())
 			_ = parent.Wait()
-			if how != "at once" { // with "at once", the next servers start while the old ones may still be ending
+			if how != "at once" { // in the case "at once", the new servers start while the old servers may still run
 				testkit.Eventually(t, "all children are gone", func() bool {
 					return hasEnded(other) && isFree(t, dir, "postgres") && isFree(t, dir, "redis")
 				})

@@ -23,22 +23,22 @@ const (
 	roleName     = "forgerun"
 	databaseName = "forgerun"
 	passwordName = "password"
-	initdbPrefix = "initdb-" // prefix of temporary folders for initdb; a leftover folder is incomplete
+	initdbPrefix = "initdb-" // prefix of temporary folders for initdb; a crash may leave an incomplete folder
 )
 
 var postgresPrograms = []string{"postgres", "initdb"}
 
-// Postgres is a private server with an empty database "forgerun" and a superuser of the same name. A file in the server's folder has
-// the superuser's random password. Without a password, any local user could connect as superuser and run programs (COPY ... TO PROGRAM).
+// Postgres is a private server with an empty database "forgerun" and a superuser "forgerun". The superuser has a random password, which is
+// stored in the server's folder. Without a password, any local user could connect as superuser and run programs (COPY ... TO PROGRAM).
 type Postgres struct {
 	*server
 	bin      string
-	password string // set by the first makeReady
+	password string // set by makeReady
 }
 
-// StartPostgres starts the server and returns once it accepts connections. The error wraps ErrNotInstalled if this machine has no
-// Postgres. StartPostgres refuses a folder that another stack uses. If a killed parent left a server running in the folder, StartPostgres
-// stops it first.
+// StartPostgres starts the server and returns once it accepts connections. The error wraps ErrNotInstalled if this machine has no Postgres.
+// StartPostgres refuses a folder that another process uses. If a killed process left a server running in the folder, StartPostgres stops
+// this server first.
 func StartPostgres(ctx context.Context, o ServerOptions) (*Postgres, error) {
 	m := o.computer()
 	bins := m.find(postgresPrograms...)
@@ -154,7 +154,7 @@ func (p *Postgres) writePassword() error {
 	if err := os.WriteFile(path, []byte(p.password+"\n"), 0o600); err != nil {
 		return err
 	}
-	return errors.Join(syncPath(path), p.home.user.give(path)) // the server's user runs initdb, which reads the file
+	return errors.Join(syncPath(path), p.home.user.give(path)) // initdb runs as the server's user and must read the file
 }
 
 func (p *Postgres) readPassword() error {

@@ -17,7 +17,7 @@ import (
 const (
 	pollPeriod  = 10 * time.Millisecond
 	killGrace   = 10 * time.Second // time for a killed process to disappear
-	maxLogBytes = 8 << 20          // a larger log is renamed to *.old at the next start of the process
+	maxLogBytes = 8 << 20          // if the log is larger when a process starts, it is renamed to *.old
 	tailBytes   = 4 << 10
 	tailLines   = 15
 	logIndent   = "\n  | "
@@ -26,12 +26,12 @@ const (
 var (
 	// ErrNotRunning is returned for a signal to a process that has ended or was never started.
 	ErrNotRunning = errors.New("the process is not running")
-	// ErrExited is wrapped by the error of Await if the process ends first.
+	// ErrExited is wrapped by the error of Await if the process ends before it is ready.
 	ErrExited = errors.New("ended before it was ready")
 )
 
-// Command describes how to run a program. The program gets its own process group. So Ctrl-C at a terminal reaches only the parent, which
-// must stop the program. Process.Kill also ends the program's child processes.
+// Command describes how to run a program. The program gets its own process group, so Ctrl-C at a terminal reaches only the parent. The
+// parent must stop the program. Process.Kill ends all processes of the group.
 type Command struct {
 	Path  string
 	Args  []string    // without the program's name
@@ -41,12 +41,12 @@ type Command struct {
 	Input io.Reader   // nil: none
 	Files []*os.File  // open files for the program: descriptors 3, 4, ...
 	Log   string      // file to append output to
-	// DeathSignal is the signal that the kernel sends to the child when this process dies (Linux only); 0: none.
+	// DeathSignal is the signal that the Linux kernel sends to the program when this process dies; 0: none. Other systems ignore it.
 	DeathSignal syscall.Signal
 }
 
-// Process is one run of a command. It is safe for concurrent use. A nil Process was never started: signals fail, and Stop and Kill
-// do nothing.
+// Process is one run of a command. It is safe for concurrent use. A nil Process stands for a process that was never started: signals fail,
+// and Stop and Kill do nothing.
 type Process struct {
 	cmd    *exec.Cmd
 	log    string
@@ -172,7 +172,7 @@ func (p *Process) Pause() error { return p.signal(pauseSignal) }
 func (p *Process) Resume() error { return p.signal(resumeSignal) }
 
 // Stop sends SIGTERM and waits. After the grace period it kills the group. It returns nil if the process exits with status 0 within the
-// grace period. A concurrent Kill is not an error.
+// grace period. It also returns nil if Kill was called during the wait.
 func (p *Process) Stop(grace time.Duration) error {
 	err := p.end(syscall.SIGTERM, grace)
 	if err == nil && p != nil && p.err != nil && !p.killed.Load() {
@@ -184,8 +184,8 @@ func (p *Process) Stop(grace time.Duration) error {
 // Kill kills the process and its group (SIGKILL) and waits until it is gone.
 func (p *Process) Kill() { _ = p.end(syscall.SIGKILL, killGrace) }
 
-// end sends a signal. If the process is paused, end also resumes it. If the process still runs after the grace period, end kills the group
-// and returns an error. It ignores the exit status.
+// end sends a signal and resumes the process if it is paused. If the process still runs after the grace period, end kills the group and
+// returns an error. The exit status does not matter.
 func (p *Process) end(s syscall.Signal, grace time.Duration) error {
 	if p == nil {
 		return nil
@@ -209,7 +209,7 @@ func (p *Process) end(s syscall.Signal, grace time.Duration) error {
 }
 
 func (p *Process) killGroup() {
-	if !p.HasExited() { // after the exit another group may get the id
+	if !p.HasExited() { // after the exit, another process group may have the same id
 		p.killed.Store(true)
 		_ = SignalGroup(p.PID(), syscall.SIGKILL)
 	}

@@ -19,10 +19,10 @@ var ErrNotInstalled = errors.New("not installed")
 
 var errWindows = errors.New("forgerun starts no servers on Windows; use WSL or a container")
 
-// machine says where programs and server folders may be. Tests replace it.
+// machine has the folders in which to look for programs and to create servers. Tests use their own.
 type machine struct {
-	programDirs []string // glob patterns of folders, best first; within a pattern's matches, the highest version comes first
-	spareDir    string   // parent of replacement folders, for servers without access to their Dir; see openHome
+	programDirs []string // glob patterns of folders, best first; of several matches of a pattern, the highest version is best
+	spareDir    string   // parent of folders for servers that cannot enter their Dir; see openHome
 }
 
 func thisMachine() machine {
@@ -31,7 +31,7 @@ func thisMachine() machine {
 	}
 	return machine{spareDir: "/var/lib/forgerun", programDirs: append(filepath.SplitList(os.Getenv("PATH")),
 		"/usr/lib/postgresql/*/bin", // Debian, Ubuntu
-		"/usr/pgsql-*/bin",          // packages of postgresql.org for Red Hat
+		"/usr/pgsql-*/bin",          // Red Hat packages from postgresql.org
 		"/opt/homebrew/opt/postgresql*/bin", "/usr/local/opt/postgresql*/bin", "/home/linuxbrew/.linuxbrew/opt/postgresql*/bin",
 		"/Applications/Postgres.app/Contents/Versions/*/bin",
 		"/opt/homebrew/bin", "/opt/homebrew/opt/redis/bin", "/opt/homebrew/opt/valkey/bin", "/home/linuxbrew/.linuxbrew/bin",
@@ -80,8 +80,8 @@ func versionInPath(binDir string) int {
 	return n
 }
 
-// chooseVersion returns the first folder in bins with the major version of the cluster in dataDir. Other versions cannot run the cluster.
-// Without a cluster or a matching folder, it returns bins[0].
+// chooseVersion returns the first folder in `bins` with the major version of the cluster in dataDir, because other versions cannot run the
+// cluster. If there is no cluster or no such folder, it returns bins[0].
 func chooseVersion(bins []string, dataDir string) string {
 	text, _ := os.ReadFile(filepath.Join(dataDir, "PG_VERSION"))
 	made, err := strconv.Atoi(strings.TrimSpace(string(text)))

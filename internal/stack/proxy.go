@@ -39,17 +39,17 @@ type link struct {
 	once           sync.Once
 	gone           chan struct{}         // closed when both sides are closed
 	delayed        atomic.Pointer[delay] // the latest fault that delayed data of this link
-	losing         atomic.Bool           // the next response is dropped, so the client does not see the result
+	losing         atomic.Bool           // the connection is cut when the next response arrives, so the client does not get the response
 }
 
-// delay is a fault that delays each piece of data by the duration `by`. When the fault ends, delayed data is sent at once.
+// delay is a fault that delays each piece of data by the duration `by`. When the fault ends, all data that still waits is sent at once.
 type delay struct {
 	by   time.Duration
 	over chan struct{}
 	hit  atomic.Int64 // number of connections with delayed data
 }
 
-// cut resets both sides, so that data in transit is lost, and reports whether the link was still open.
+// cut resets both connections, so data in transit is lost. It returns false if the link was closed already.
 func (l *link) cut() bool { return l.end(reset) }
 
 func (l *link) end(one func(net.Conn)) (was bool) {
@@ -114,7 +114,7 @@ func (p *proxy) carry(client net.Conn) {
 	p.mu.Lock()
 	p.links = append(p.links, l)
 	p.mu.Unlock()
-	if p.ctx.Err() != nil { // p.close may have run before p.links contained this link, and did not close it then
+	if p.ctx.Err() != nil { // if p.close ran before the link was added to p.links, it did not close the link
 		l.cut()
 	}
 	var answers sync.WaitGroup
@@ -152,7 +152,7 @@ func (p *proxy) pass(l *link, to, from net.Conn, answers bool) {
 	}
 }
 
-// hold waits while the current fault delays data. It returns false if the link closes meanwhile.
+// hold waits if the current fault delays data. It returns false if the link is closed during the wait.
 func (p *proxy) hold(l *link) bool {
 	d := p.fault.Load()
 	if d == nil {
@@ -191,8 +191,8 @@ func (s *Stack) faulty() []*proxy {
 	return slices.Clone(s.proxies)
 }
 
-// ReceiverURL returns the address at which the service reaches the webhook receiver at upstream, such as http://127.0.0.1:9000. With
-// Options.Faults, this is the address of a proxy. Without it, ReceiverURL returns upstream.
+// ReceiverURL returns the address at which the service reaches the webhook receiver at upstream, such as http://127.0.0.1:9000. If
+// Options.Faults is set, this is the address of a proxy. Otherwise it is `upstream`.
 func (s *Stack) ReceiverURL(upstream string) (string, error) {
 	return s.throughProxy("receiver", upstream)
 }

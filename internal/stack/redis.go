@@ -20,16 +20,16 @@ import (
 // Redis is a private Redis (or Valkey) server. It writes an append-only file, synced every second, and evicts no key.
 type Redis struct{ *server }
 
-// StartRedis starts the server and returns once its data is loaded. A missing program, a folder in use and a server left running are
-// handled as in StartPostgres.
+// StartRedis starts the server and returns once its data is loaded. It handles a missing program, a folder in use and a server that still
+// runs like StartPostgres.
 func StartRedis(ctx context.Context, o ServerOptions) (*Redis, error) {
 	m := o.computer()
 	path := m.findRedis()
 	if path == "" {
 		return nil, notInstalled("the Redis server (program redis-server or valkey-server)", "redis-server", "valkey", "redis")
 	}
-	// Unlike SIGTERM, SIGKILL also ends a paused server. Acknowledged writes survive, because Redis writes to its append-only file before it
-	// responds (unless a disk sync is slow).
+	// SIGKILL ends even a paused server, which SIGTERM does not. Acknowledged writes survive, because Redis usually writes to its append-only
+	// file before it responds.
 	s, err := o.newServer(ctx, "redis", path, syscall.SIGKILL, "redis", "valkey", "nobody")
 	if err != nil {
 		return nil, err
@@ -96,8 +96,7 @@ func (r *Redis) args() []string {
 	return append(args, "--bind", loopback, "--port", strconv.Itoa(r.port), "--daemonize", "no", "--logfile", "", "--dir", r.home.dataDir())
 }
 
-// isReady sends PING and compares the process id, because another server may use the port. A server that is still loading data refuses
-// PING.
+// isReady sends PING, which Redis refuses until its data is loaded. It compares the process id, because another server may use the port.
 func (r *Redis) isReady(ctx context.Context, pid int) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -25,38 +25,38 @@ const (
 type ServerOptions struct {
 	// Dir is the server's folder: its data (in "data"), its log, and the password of Postgres. It is created if missing.
 	//
-	// No server runs as root. If this process runs as root, the server runs as the owner of existing data. Without data, it runs as user
-	// "postgres", or as "redis" or "valkey". If no such user exists, it runs as the system's unprivileged user. If the user cannot enter Dir
-	// (for example /root/x), the files are in a folder below /var/lib/forgerun. A link in Dir points to that folder, and a warning is logged.
-	// MkdirTemp makes folders that the user can enter.
+	// No server runs as root. If this process runs as root, the server runs as the owner of its existing data. Without data, it runs as user
+	// "postgres", "redis" or "valkey", or else as "nobody". If this user cannot enter Dir (for example /root/x), the files are in a folder
+	// below /var/lib/forgerun. A link in Dir then points to that folder, and a warning is logged. MkdirTemp makes folders that the user can
+	// enter.
 	Dir string
-	// Programs is a folder with the server's programs. It is used only if the machine has no such programs.
+	// Programs is a folder with the server's programs. It is used only if these programs are not installed on the machine.
 	Programs string
 	// Cluster is the folder of a stopped Postgres server. A new server starts with a copy of that server's data instead of an empty cluster.
 	Cluster string
 	// Auth is initdb's authentication method for a new cluster; "" for scram-sha-256.
 	Auth string
-	// Settings are Postgres parameters, or Redis directives with a single value. They are passed on the command line, so ALTER SYSTEM cannot
-	// change them. Postgres' fsync and synchronous_commit are on unless set here.
+	// Settings are Postgres parameters, or Redis directives with a single value. ALTER SYSTEM cannot change them, because they are passed on
+	// the command line. The Postgres parameters fsync and synchronous_commit are on unless set here.
 	Settings map[string]string
-	// Env holds additional environment variables. The server does not inherit the variables of this process, except the search paths.
+	// Env holds additional environment variables. The server inherits only the search paths from this process.
 	Env []string
 	// Logger receives a line for each start and each unexpected end; nil disables it.
 	Logger *slog.Logger
 
 	log       string   // file for the server's output; "": a file in Dir
-	throwaway bool     // a new cluster need not survive a power failure
+	throwaway bool     // a new cluster is not synced to disk, so a power failure may destroy it
 	machine   *machine // nil: this machine
 }
 
-// server is Postgres or Redis with its folder and port, which stay the same over Stop and Start.
+// server is Postgres or Redis. Its folder and its port stay the same when it is stopped and started again.
 type server struct {
 	unit
 	path  string
 	o     ServerOptions
 	home  *home
 	port  int
-	death syscall.Signal // ends the server at once without data loss; the kernel also sends it when the parent dies
+	death syscall.Signal // signal that ends the server at once without data loss; the kernel sends it when this process dies
 
 	prepare   func(context.Context) error // prepares the data while no server runs
 	arguments func() []string
@@ -126,11 +126,12 @@ func (s *server) command(path string, args ...string) Command {
 // Stop shuts the server down, even if it is paused, and waits until it is gone. If the server does not end in time, Stop kills it
 // and returns an error.
 func (s *server) Stop() error {
-	// With SIGTERM, Postgres would wait for its clients.
+	// After SIGTERM, Postgres would wait for its clients to disconnect.
 	return s.end(syscall.SIGINT, 30*time.Second)
 }
 
-// KeepRunning restarts the server whenever it ends unexpectedly. `stop` ends the restarts, and then stops the server like Stop.
+// KeepRunning restarts the server whenever it ends unexpectedly. The function `stop` ends this, and then stops the server like the method
+// Stop.
 func (s *server) KeepRunning(ctx context.Context) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.ctx = ctx

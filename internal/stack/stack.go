@@ -1,8 +1,8 @@
 // Package stack runs ForgeRun on this machine: private Postgres and Redis servers, the service's processes, and faults. "forgerun
 // dev", the simulator, the benchmark and tests use it.
 //
-// StartPostgres, StartRedis and Temp run only servers; StartProcess runs any program. Start runs a whole service: the servers, and the api,
-// deliverer and worker processes. It restarts processes that end unexpectedly. Chaos injects faults.
+// StartPostgres, StartRedis and Temp run only servers. StartProcess runs any program. Start runs a whole service: the servers, and the api,
+// deliverer and worker processes. It restarts processes that end unexpectedly. Chaos injects faults into the service.
 //
 // Every server
 //
@@ -10,7 +10,7 @@
 //   - locks its folder while it runs.
 //   - ends with this process on Linux: the kernel signals it when this process dies. Elsewhere the next start in the same folder
 //     stops it.
-//   - never runs as root. If this process does, the server runs as an unprivileged user; see ServerOptions.Dir.
+//   - never runs as root. If this process runs as root, the server runs as another user; see ServerOptions.Dir.
 //   - logs to a file in its folder.
 //
 // The context of a Start function limits the start only, not the lifetime of the started server or process.
@@ -43,16 +43,16 @@ type Stack struct {
 
 	o       Options
 	log     *slog.Logger
-	env     environ        // does not change once the first process runs
+	env     environ        // does not change after the start of the first process
 	clock   *client.Client // moves the clock; nil without Options.Clock
 	servers *Servers       // nil: external servers
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	// serverFault is held while Postgres or Redis is down or starting, so at most one of them is down.
+	// serverFault is acquired for each fault and each start of Postgres or Redis. So a fault affects only one of the two servers at a time.
 	serverFault *semaphore.Weighted
-	next        atomic.Uint64 // selects the api process for the next connection
+	next        atomic.Uint64 // counts connections, to use the api processes in turn
 	close       func() error
 
 	mu                        sync.Mutex
@@ -65,7 +65,7 @@ type Stack struct {
 // Scaling describes the processes that Scale stopped.
 type Scaling struct {
 	Stopped int
-	Slowest time.Duration // longest time from SIGTERM to the end of a process
+	Slowest time.Duration // longest time from SIGTERM to the end of one of the processes
 }
 
 var errClosed = errors.New("the stack is closed")
@@ -181,9 +181,9 @@ func (s *Stack) Workers() int {
 	return len(s.workers)
 }
 
-// Scale starts or stops worker processes until there are n. It returns when the new processes are ready, or when the surplus ones have
-// ended after SIGTERM. If the context ends first, Scale returns an error, but the change goes on. Only one goroutine may call Scale at a
-// time; calls during faults are allowed.
+// Scale starts or stops worker processes until there are n. It returns when the new processes are ready, or when the surplus processes have
+// ended after SIGTERM. If the context ends first, Scale returns an error, but the processes still start or stop. Only one goroutine may
+// call Scale at a time. It may be called during faults.
 func (s *Stack) Scale(ctx context.Context, n int) error {
 	if n < 0 || n > maxWorkers {
 		return fmt.Errorf("%d workers: the number must be from 0 to %d", n, maxWorkers)
@@ -204,7 +204,8 @@ func (s *Stack) Scaling() Scaling {
 	return s.scaling
 }
 
-// call registers a running method call. Close waits until the returned function is called. The returned context ends with the stack.
+// call registers a method call, so that Close waits for its end. The method must call the returned function at its end. The returned
+// context also ends when the stack is closed.
 func (s *Stack) call(ctx context.Context) (context.Context, func(), error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,8 +222,8 @@ func (s *Stack) call(ctx context.Context) (context.Context, func(), error) {
 	}, nil
 }
 
-// Restart stops all processes except the servers, starts them again at the time `until`, and returns once all are ready. At the time `down`
-// all processes were stopped. At the time `up` they were started again.
+// Restart stops all processes of the service, but not the servers. It starts the processes again at the time `until`, and returns when all
+// are ready. `down` is the time when all processes were stopped, and `up` is the time when they were started again.
 func (s *Stack) Restart(ctx context.Context, until time.Time) (down, up time.Time, err error) {
 	ctx, done, err := s.call(ctx)
 	if err != nil {
@@ -244,7 +245,7 @@ func (s *Stack) Restart(ctx context.Context, until time.Time) (down, up time.Tim
 	return down, up, errors.Join(err, awaitReady(ctx, members))
 }
 
-// Heal waits until every process is ready, and makes the clock run at the normal rate. Call it when no fault is active.
+// Heal waits until every process is ready, and then sets the clock to the normal rate. Call it after all faults have ended.
 func (s *Stack) Heal(ctx context.Context) error {
 	ctx, done, err := s.call(ctx)
 	if err != nil {

@@ -73,7 +73,7 @@ func (s *Servers) Close() error {
 	return err
 }
 
-// removeServers removes the folder. It first stops servers that still run there because their parent process was killed.
+// removeServers removes the folder. Before that, it stops servers that still run in the folder because their parent process was killed.
 func (h *home) removeServers() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -98,7 +98,8 @@ func MkdirTemp(parent, prefix string) (string, error) {
 	return dir, os.Chmod(dir, 0o711)
 }
 
-// sweepTemp removes the unlocked folders of killed processes. It skips young folders, since their process may not have locked them yet.
+// sweepTemp removes folders that killed processes have left. Such a folder is not locked. A folder that is less than a minute old is
+// skipped, because its process may not have locked it yet.
 func sweepTemp(parent string) {
 	dirs, _ := filepath.Glob(filepath.Join(parent, tempPrefix+"*")) // fails for bad patterns only
 	for _, dir := range dirs {

@@ -20,26 +20,26 @@ import (
 type unit struct {
 	name     string
 	log      *slog.Logger
-	begin    func(context.Context) (*Process, error) // starts a process and returns when it is ready; leaves no process after an error
+	begin    func(context.Context) (*Process, error) // starts a process and returns when it is ready; after an error, no process runs
 	ready    readiness
-	freed    func()              // called while no process runs: before a start, after a failed start, and after a stop
+	freed    func()              // called before a start, after a failed start, and after a stop, while no process runs
 	logAttrs []any               // further attributes for the "is ready" log line
 	gate     *semaphore.Weighted // a fault acquires it to keep the program down
-	ctx      context.Context     // keep() runs until this context ends; nil: the program is not restarted
+	ctx      context.Context     // keep() runs until this context ends; nil if keep() is not used
 
 	op      sync.Mutex // locked during a start or stop
 	current atomic.Pointer[Process]
-	failure atomic.Pointer[error] // error of the latest start if awaitReady should stop waiting; otherwise nil
+	failure atomic.Pointer[error] // error for awaitReady to return; nil while awaitReady should wait
 }
 
 const (
 	// awaitReady stops waiting after this many failed starts in a row. keep() continues to try.
 	maxEarlyExits = 5
-	// keep() waits before a restart: earlyPause after one failed start, twice that after two, and so on up to maxPause.
+	// keep() waits before it tries again. The wait is earlyPause times the number of failed starts in a row, but at most maxPause.
 	earlyPause, maxPause = 200 * time.Millisecond, 2 * time.Second
 )
 
-// errRefused means that the program rejected its configuration, so further starts would fail too.
+// errRefused means that the program rejected its configuration, so another start would fail too.
 var errRefused = errors.New("it refuses its configuration")
 
 // PID returns the id of the running process, or 0.
@@ -153,8 +153,8 @@ const (
 	loopback  = "127.0.0.1"
 )
 
-// holders are UDP sockets that reserve the chosen port numbers. So freePort in another process does not choose the same ports. The programs
-// themselves use TCP, so the sockets do not conflict.
+// holders are UDP sockets that reserve the chosen port numbers, so freePort in another process does not choose the same ports. They do not
+// disturb the programs, which use TCP.
 var holders struct {
 	sync.Mutex
 	sockets []net.PacketConn
