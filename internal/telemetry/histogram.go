@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// In a native histogram, the limit of each bucket is at most nativeFactor times the previous limit. A histogram with more than
+// In a native histogram, the upper limit of a bucket is at most nativeFactor times its lower limit. A histogram that would need more than
 // nativeBuckets buckets is reset, but at most once per nativeReset.
 const (
 	nativeFactor  = 1.1
@@ -23,7 +23,7 @@ func histogramOpts(name, help string, buckets []float64) prometheus.HistogramOpt
 	}
 }
 
-// Upper limits of the buckets, in seconds: Quick for durations of milliseconds, Long for durations of minutes.
+// Upper limits of buckets, in seconds. Quick is for durations of milliseconds, Long is for durations of up to minutes.
 var (
 	Quick = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 	Long  = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}

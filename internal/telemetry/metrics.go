@@ -5,8 +5,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Factory makes and registers metrics. Every series exists with the value 0 from the start. Otherwise an alert on increases would miss the
-// first increase of a new series.
+// Factory makes and registers metrics. Every series exists with the value 0 from the start. Without this, an alert on increases would miss
+// the first increase of a series.
 type Factory struct {
 	registry prometheus.Registerer // nil: the metrics are not exposed
 }
@@ -60,7 +60,7 @@ func (f Factory) CounterFunc(name, help string, read func() float64) {
 	promauto.With(f.registry).NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, read)
 }
 
-// Histogram makes a histogram with the classic `buckets`. Scrapers that support native buckets get native buckets.
+// Histogram makes a histogram with the given classic buckets. Scrapers that support native histograms get a native histogram.
 func (f Factory) Histogram(name, help string, buckets []float64) prometheus.Histogram {
 	return promauto.With(f.registry).NewHistogram(histogramOpts(name, help, buckets))
 }

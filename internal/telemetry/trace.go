@@ -40,17 +40,17 @@ const (
 	SpanAssign  = "assign job"
 	SpanRun     = "run job"
 	SpanReport  = "report job"
-	SpanRescue  = "rescue job" // takes a job back from a dead worker
+	SpanRescue  = "rescue job" // a job is taken back from a dead worker
 	SpanSubmit  = "submit job"
 	SpanBatch   = "submit batch"
 	SpanCancel  = "cancel job"
 	SpanRetry   = "retry job"
 	SpanDeliver = "deliver event" // one attempt of a delivery
-	SpanCommit  = "commit "       // followed by the name of the statement
+	SpanCommit  = "commit "       // prefix of the name of an SQL statement
 )
 
-// Start starts a child of ctx's span. If ctx has no recorded span, Start does nothing. The first span of a trace comes from an HTTP request
-// or from Continue.
+// Start starts a child of ctx's span. If the span of ctx is not recorded, Start starts no span. The first span in a process comes from an
+// HTTP request or from Continue.
 func Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
@@ -83,7 +83,7 @@ func End(span trace.Span, err error) {
 	span.End()
 }
 
-// Link links a started span to the span named by the traceparent. It is for a traceparent that is read only after the span has started.
+// Link links a span to the span that the traceparent names. Callers use it if they read the traceparent only after the start of the span.
 func Link(span trace.Span, traceparent string) {
 	if !span.IsRecording() {
 		return

@@ -54,7 +54,7 @@ const (
 
 type runningProxy struct {
 	url, control, hook string
-	rules              []string    // ids of the rules that are judged without --rules
+	rules              []string    // ids of the rules to judge if --rules is not set
 	via                *forwarding // nil: clients use the proxy's address directly
 	stop               func()
 }
@@ -63,7 +63,7 @@ type runningProxy struct {
 type proxied struct {
 	listen                    string
 	targets                   []string // one target, or several if forward is set
-	forward                   bool     // clients use the target's address; environment variables point them to the proxy
+	forward                   bool     // clients use the target's address, and environment variables make them use the proxy
 	tls                       string   // file for the certificate that clients must trust; empty: no TLS
 	api, openAPI              string
 	hosts                     []string // additional host names of the proxy
@@ -146,7 +146,7 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 		return nil, err
 	}
 	p.url = scheme + p.url
-	own := &http.Server{Handler: before.Own(), ReadHeaderTimeout: headerTimeout} // works even while a fault refuses connections to the proxy
+	own := &http.Server{Handler: before.Own(), ReadHeaderTimeout: headerTimeout} // its own listener, because a fault may refuse connections to the proxy
 	if p.control, err = all.serve(own, plainly, "127.0.0.1:0"); err != nil {
 		p.stop()
 		return nil, err
@@ -201,8 +201,8 @@ func (o *proxied) startHook(before *proxy.Proxy, all *servers) (string, error) {
 	}
 	hook := before.Hook(receiver, o.secret)
 	at, err := all.serve(&http.Server{Handler: hook, ReadHeaderTimeout: headerTimeout}, hook.Listen, o.hookPort)
-	// The query of the receiver's URL may contain a secret, so the target does not get it. The proxy adds the query when it forwards a
-	// webhook.
+	// The address for the target has no query, because the query of the receiver's URL may contain a secret. The proxy adds the query when it
+	// forwards a webhook.
 	return "http://" + at + receiver.EscapedPath(), err
 }
 

@@ -23,7 +23,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/search"
 )
 
-// With --target, each worker needs its own proxy. stopWorkers stops the proxies that startWorkers started.
+// startWorkers starts a proxy for each worker if --target is set. The function stopWorkers stops these proxies.
 func (r *searchRun) startWorkers() (stopWorkers func(), err error) {
 	var stops []func()
 	stopWorkers = func() {
@@ -33,7 +33,7 @@ func (r *searchRun) startWorkers() (stopWorkers func(), err error) {
 	}
 	for n := range r.Workers {
 		w := r.verdictRun
-		if n > 0 && len(w.targets) > 0 { // the first worker uses the proxy that already runs
+		if n > 0 && len(w.targets) > 0 { // the first worker uses the proxy that runs already
 			p, err := w.proxied.start(w.Stderr)
 			if err != nil {
 				stopWorkers()

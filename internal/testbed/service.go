@@ -75,8 +75,8 @@ func (s *service) checkSettings(ctx context.Context, settings []string) error {
 	return nil
 }
 
-// play starts the service, calls `do`, and then always stops the service and removes its folder. If the service does not end cleanly, the
-// exit code is at least `unclean`.
+// play starts the service and calls `do`. Then it stops the service and removes the service's folder, even after an error. If the service
+// does not end cleanly, the exit code is at least `unclean`.
 func (s *service) play(ctx context.Context, p command.Program, unclean int, do func() int) int {
 	defer func() { _ = os.RemoveAll(s.dir) }()
 	began, code := time.Now(), exitInterrupted

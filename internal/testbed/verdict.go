@@ -62,11 +62,11 @@ type verdictRun struct {
 	command.Program
 	proxied
 	url, key, token string   // url, key: address and API key of the service; token: operator token of a started service
-	urlNames        []string // further environment variables that hold the URL
-	control         string   // address of the proxy's session API; empty: the same as `url`
+	urlNames        []string // further environment variables in which the command gets the URL
+	control         string   // address of the proxy's API for sessions; "": the same as `url`
 	hook            string   // address for the target's webhooks
 	via             *forwarding
-	binary, fetch   string // `fetch`: address from which a started service downloads Postgres if none is installed
+	binary, fetch   string // `fetch`: where a started service downloads Postgres from, if none is installed
 	scale           float64
 	settings        []string
 	profile         string
@@ -86,12 +86,12 @@ type verdictRun struct {
 	baselinePath    string
 	baseline        *summary.Baseline // nil: none
 	update          bool
-	shared          bool  // other users may read the reports
-	unwritten       error // error of writing a session's page
+	shared          bool  // reports are readable for other users
+	unwritten       error // first error while writing a session's page
 	command         []string
 	stdin           io.Reader
 
-	first shownSession // first session; its page moves into a folder when a second session is written
+	first shownSession // first session; its page is moved into a folder if there is a second session
 }
 
 func verdictCommand(p command.Program) *cobra.Command {
@@ -270,7 +270,7 @@ const (
 	allProfiles = "all"
 )
 
-// refusing returns the profiles under which the command may fail.
+// refusing returns the profiles that allow the command to fail.
 func refusing() (names []string) {
 	for _, p := range fault.Profiles {
 		if p.MayGiveUp() {

@@ -11,7 +11,7 @@ import (
 
 const (
 	minInterval = 100 * time.Millisecond
-	askedPause  = 100 * time.Millisecond // pause between two checks whether the command has sent a request
+	askedPause  = 100 * time.Millisecond // interval of the checks whether the command has sent a request
 )
 
 type advance struct {
@@ -42,8 +42,8 @@ func (a *advance) Set(text string) (err error) {
 	return nil
 }
 
-// run waits for the first request in the given session or a later session of the client. Then it moves the clock once. With an interval, it
-// repeats the move until ctx ends.
+// run waits until the client has sent a request in the given session or a later one. Then it moves the clock. If a.every is set, it repeats
+// the move at this interval until ctx ends.
 func (a *advance) run(ctx context.Context, c *client.Client, session string) error {
 	err := a.awaitRequest(ctx, c, session)
 	for err == nil {

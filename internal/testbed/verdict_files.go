@@ -26,7 +26,7 @@ const (
 func (v *verdictRun) checkFiles() error {
 	for flag, path := range map[string]string{"json-file": v.jsonFile, "junit": v.junit, "html": v.html, "summary": v.markdown} {
 		info, err := os.Stat(path)
-		if path == "" || err == nil && !info.Mode().IsRegular() && !info.IsDir() { // skip special files: opening a named pipe would block
+		if path == "" || err == nil && !info.Mode().IsRegular() && !info.IsDir() { // skip special files, because opening a named pipe would block
 			continue
 		}
 		_, missing := os.Lstat(path)
@@ -87,7 +87,7 @@ func (v *verdictRun) reportToActions(shown *summary.Summary) error {
 	return nil
 }
 
-// Without --shared-files, only the owner can read the written file, even if it replaces a file that others could read.
+// Without --shared-files, only the owner can read the written file, even if others could read an existing file at the path.
 func (v *verdictRun) writeFile(path string, content []byte) error {
 	mode := os.FileMode(privateFile)
 	if v.shared {
@@ -107,7 +107,8 @@ func (v *verdictRun) writeFile(path string, content []byte) error {
 	return cmp.Or(err, f.Close())
 }
 
-// A single session's page is the file of --html. If there are more sessions, all pages are in a folder next to that file.
+// The page of a single session is written to the file of --html. If there are several sessions, the pages are written to a folder next to
+// this file.
 func (v *verdictRun) writePage(n shownSession, number int) error {
 	path := v.html
 	if number > 1 {
@@ -124,7 +125,7 @@ func (v *verdictRun) writePage(n shownSession, number int) error {
 	switch number {
 	case 0:
 		path = v.pagePath(1)
-		_ = os.Remove(journalOf(v.html)) // the first session's page and journal move into the folder
+		_ = os.Remove(journalOf(v.html)) // the first session's journal is written to the folder instead
 	case 1:
 		v.first = n
 	}
@@ -157,7 +158,7 @@ func (v *verdictRun) index(shown *summary.Summary) func(io.Writer) error {
 func (v *verdictRun) write(shown *summary.Summary) error {
 	index, print := v.html, shown.JSON
 	if len(shown.Sessions) == 1 {
-		index = "" // no index: the file already contains the session's page
+		index = "" // no index, because the file contains the page of the only session
 	}
 	failed := []error{v.unwritten}
 	if v.unwritten != nil {

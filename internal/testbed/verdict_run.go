@@ -32,13 +32,14 @@ type conditions struct {
 	faults  []client.FaultRule // fault rules to try; nil unless this is a search
 }
 
-// series returns the conditions of all runs. Without faults the seed has no effect, so there is only one run.
+// series returns the conditions of all runs. A profile has a run for each seed. Without faults there is only one run, because the seed has
+// no effect.
 func (v *verdictRun) series() (all []conditions) {
 	profiles := v.profiles
 	switch {
 	case slices.Contains(profiles, allProfiles):
 		profiles = slices.DeleteFunc(append([]string{noFaults}, profileNames()...), func(name string) bool {
-			return name == string(fault.Default) // skip the profile "default", which combines the faults of the others
+			return name == string(fault.Default) // skip the profile "default", because it combines the faults of the others
 		})
 	case len(profiles) == 0 && v.faults != "":
 		profiles = []string{""}
@@ -86,7 +87,7 @@ func (v *verdictRun) within(ctx context.Context, do func() int) int {
 		v.use(p)
 		all = p.rules
 	}
-	if len(v.skip) > 0 { // without --skip, the service chooses the rules
+	if len(v.skip) > 0 { // otherwise the service chooses the rules
 		v.rules = v.judgedRules(all)
 	}
 	if v.url != "" {
@@ -150,8 +151,8 @@ func (v *verdictRun) judge(ctx context.Context) int {
 	return exitOK
 }
 
-// once runs the command one time and adds the results of its sessions to the summary. Each value of the request header ForgeRun-Session has
-// its own session.
+// once runs the command one time and adds the results of its sessions to the summary. The command has a session for each value of the
+// request header ForgeRun-Session.
 func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.Summary) error {
 	as, err := v.begin(ctx, under)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 type judged struct {
 	*client.Client
 	id, key, session string
-	pages, journal   bool           // pages: `end` reads the HTML pages of the sessions; journal: `end` reads their journals
+	pages, journal   bool           // whether `end` reads the HTML pages and the journals of the sessions
 	operator         *client.Client // nil without an operator token
 }
 
@@ -94,7 +94,7 @@ func readFaults[Rule any](path string) (rules []Rule, err error) {
 	for n, rule := range list {
 		match, _ := rule.Match.(map[string]any)
 		for _, member := range []string{"nth", "every", "times", "probability"} {
-			if v, set := match[member]; set && (v == 0 || v == 0.0) { // a rule would ignore 0 and match all requests
+			if v, set := match[member]; set && (v == 0 || v == 0.0) { // the service would ignore 0, so the rule would match all requests
 				return nil, fmt.Errorf("rule %d: /match/%s: must be greater than 0", n+1, member)
 			}
 		}
@@ -111,7 +111,7 @@ func recoded[T any](v any) (to T, err error) {
 	return to, err
 }
 
-// sessionsSince returns the session with the id and all later sessions, oldest first.
+// sessionsSince returns the session `id` and all later sessions, oldest first.
 func sessionsSince(ctx context.Context, c *client.Client, id string) (sessions []client.Session, err error) {
 	for n, err := range c.Sessions(ctx) {
 		if err != nil {
@@ -131,8 +131,8 @@ type shownSession struct {
 	page, journal []byte
 }
 
-// end ends the session and the labeled sessions of the same run, and returns their verdicts. If there are labeled sessions, end omits an
-// unlabeled session without requests.
+// end ends the run's session and returns the verdicts of this session and of the run's labeled sessions. If there are labeled sessions and
+// the first session has no requests, its verdict is omitted.
 func (j *judged) end(ctx context.Context) (ended []shownSession, err error) {
 	_, err = j.EndSession(ctx, j.session)
 	if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == http.StatusUnauthorized && j.id != "" {
@@ -174,8 +174,8 @@ func (j *judged) end(ctx context.Context) (ended []shownSession, err error) {
 	return ended, nil
 }
 
-// renew replaces an expired key. With the operator token it creates a new key, because RenewKey fails if the command has already renewed
-// the key.
+// renew replaces an expired key. If there is an operator token, it creates a new key, because RenewKey fails if the command has renewed the
+// key before.
 func (j *judged) renew(ctx context.Context) error {
 	var made *client.Key
 	var err error

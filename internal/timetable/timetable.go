@@ -90,8 +90,8 @@ func (s *Times) After(t time.Time) (time.Time, bool) {
 	return next, true
 }
 
-// afterCron divides time into parts with a constant UTC offset, and calls robfig/cron for each part. robfig/cron mishandles clock changes:
-// it skips days that begin at 1:00, and returns wrong times after a change of half an hour.
+// afterCron divides time into parts with a constant UTC offset, and calls robfig/cron for each part. This is needed because robfig/cron
+// mishandles changes of the offset. It skips days that begin at 1:00, and returns wrong times after a change by half an hour.
 func (s *Times) afterCron(t time.Time) time.Time {
 	for lastYear := t.Year() + 5; ; {
 		local := t.Add(1).In(s.zone) // the due time is after t, so use the offset just after t
@@ -108,7 +108,7 @@ func (s *Times) afterCron(t time.Time) time.Time {
 	}
 }
 
-// With StartAt, the first due time is the anchor. Without StartAt, it is one interval after the anchor.
+// If the schedule has a StartAt, the first due time is the anchor. Otherwise it is one interval after the anchor.
 func (s *Times) afterInterval(t time.Time) time.Time {
 	if t.Before(s.anchor) {
 		if s.from != nil {
@@ -119,8 +119,8 @@ func (s *Times) afterInterval(t time.Time) time.Time {
 	return t.Add(s.interval - t.Sub(s.anchor)%s.interval)
 }
 
-// LastBefore returns the last n due times in (after, until], or all if there are fewer, in ascending order. The running time depends mostly
-// on n.
+// LastBefore returns the last n due times in (after, until], or all if there are fewer, in ascending order. It takes little time even if
+// the range contains very many due times.
 func (s *Times) LastBefore(after, until time.Time, n int) []time.Time {
 	for window := time.Duration(n) * time.Second; ; window *= 2 {
 		begin := until.Add(-window)

@@ -15,14 +15,14 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// Baseline lists the rules that a client is known to break. These rules do not fail the verdict. The verdict fails if the client breaks
-// another rule. It also fails if the client now obeys a listed rule, until the entry is deleted.
+// Baseline lists the rules that a client is known to break. A listed rule that is broken does not make the verdict fail. A listed rule that
+// is no longer broken makes it fail until the entry is deleted.
 type Baseline struct {
 	Path    string
 	entries []known
 }
 
-// known is an entry of a baseline. Profile is the name of a profile or of a file of faults, or "none".
+// known is an entry of a baseline. Profile names the faults of the run: a profile, a file of faults, or "none".
 type known struct {
 	Profile string `yaml:"profile"`
 	Test    string `yaml:"test"` // label of the session; empty: the session without a label
@@ -38,7 +38,7 @@ func (k known) String() string {
 	return k.Rule + " " + where
 }
 
-// ReadBaseline reads a file written by UpdateBaseline. With mayBeMissing, a missing file is an empty baseline.
+// ReadBaseline reads a file that UpdateBaseline has written. If mayBeMissing is true, a missing file is an empty baseline.
 func ReadBaseline(path string, mayBeMissing bool) (*Baseline, error) {
 	b := &Baseline{Path: path}
 	text, err := os.ReadFile(path)
@@ -84,14 +84,14 @@ func readKnown(node *yaml.Node) (k known, err error) {
 	return k, nil
 }
 
-// A baseline entry with "command" instead of a rule means that the command may fail.
+// An entry with commandRule instead of a rule allows the command to fail.
 const commandRule = "command"
 
 // Run is one run of the command.
 type Run struct {
-	Disturbed string // profile, file of faults, or "none"
+	Disturbed string // name of the profile, or of the file of faults, or "none"
 	Failed    bool
-	MayFail   bool // the profile refuses some requests permanently, so the command may fail
+	MayFail   bool // the profile allows the command to fail, because it refuses some requests permanently
 }
 
 // AddRun adds a run of the command. Call it after adding the run's sessions.
@@ -110,7 +110,7 @@ func (b *Baseline) has(disturbed, label, rule string) bool {
 	})
 }
 
-// outcomes looks at the sessions and runs that match entry k. broken: at least one broke the rule. kept: at least one obeyed it.
+// outcomes returns whether any matching session or run broke the rule of entry k (`broken`), and whether any obeyed it (`kept`).
 func (s *Summary) outcomes(k known) (broken, kept bool) {
 	if k.Rule == commandRule {
 		for _, r := range s.runs {
@@ -133,7 +133,7 @@ func (s *Summary) outcomes(k known) (broken, kept bool) {
 	return broken, kept
 }
 
-// Stale returns a message for each stale baseline entry. An entry is stale if the sessions tested the rule and never broke it.
+// Stale returns a message for each stale baseline entry. An entry is stale if at least one session obeyed the rule and none broke it.
 func (s *Summary) Stale() (stale []string) {
 	if s.Baseline == nil {
 		return nil
@@ -146,8 +146,8 @@ func (s *Summary) Stale() (stale []string) {
 	return stale
 }
 
-// UpdateBaseline writes the rules that these sessions broke, and failures of the command, to the baseline's file. It keeps the entries of
-// rules that the sessions did not test. Then it judges the sessions by the new baseline.
+// UpdateBaseline writes a new baseline to the file, and judges the sessions by it. The new baseline contains the broken "must" rules and
+// failures of the command. Old entries stay if the sessions did not test their rule.
 func (s *Summary) UpdateBaseline() error {
 	b := &Baseline{Path: s.Baseline.Path}
 	for _, k := range s.Baseline.entries {

@@ -31,8 +31,8 @@ func (s *Summary) JSON(w io.Writer) error {
 	return e.Encode(document)
 }
 
-// JUnit writes a test suite for each session, and one more for notes, unmet requirements and stale baseline entries. A suite has a case
-// for each rule and each fault.
+// JUnit writes a test suite for each session, with a case for each rule and each fault. Notes, unmet requirements and stale baseline
+// entries are cases of another suite.
 func (s *Summary) JUnit(w io.Writer) error {
 	var suites []junit.Suite
 	for _, n := range s.Sessions {

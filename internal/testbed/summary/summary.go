@@ -1,4 +1,4 @@
-// Package summary combines the results of a command's sessions into an exit code, and writes them as text, JSON, JUnit XML and a page.
+// Package summary combines the results of all sessions of a command. It writes them as text, JSON, JUnit XML and an HTML page.
 package summary
 
 import (
@@ -11,12 +11,12 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Policy sets which broken and untested rules make the sessions fail.
+// Policy sets which broken or untested rules lead to a failure.
 type Policy struct {
 	Require  []string // ids of rules that at least one session must obey and no session may break
 	Warn     []string // ids of rules that may be broken
-	Strict   bool     // judge "should" rules as "must" rules
-	Complete bool     // every rule must be tested in some session, and every fault of the profiles must happen in some session
+	Strict   bool     // "should" rules count as "must" rules
+	Complete bool     // at least one session must test each rule, and each fault of the profiles must happen at least once
 }
 
 func (p Policy) level(rule string, own verdict.Level) verdict.Level {
@@ -40,7 +40,7 @@ type Summary struct {
 	Policy   Policy
 	Baseline *Baseline // may be nil
 	Sessions []Session
-	Page     string   // file of the HTML page; may be empty
+	Page     string   // path of the HTML page; "": none
 	Notes    []string // sentences to print, for example about a failed command
 	runs     []Run
 }
@@ -52,7 +52,7 @@ func (s *Summary) Add(disturbed string, v verdict.Verdict) {
 	s.Sessions = append(s.Sessions, n)
 }
 
-// judge applies the policy's levels. A broken "must" rule in the baseline gets the status Warn; its level stays Must.
+// judge applies the policy's levels. If a broken "must" rule is in the baseline, it gets the status Warn but keeps the level Must.
 func (s *Summary) judge(n *Session) {
 	counts := map[verdict.Status]int{}
 	for i := range n.Results {
@@ -79,8 +79,8 @@ func (s *Summary) judge(n *Session) {
 // conclusions lists all conclusions from best to worst.
 var conclusions = []verdict.Conclusion{verdict.Passed, verdict.Warned, verdict.NothingJudged, verdict.Failed}
 
-// Verdict returns the worst verdict of all runs. A session is often a single test, which may send no requests. So a session without
-// anything to judge is ignored if another session of the same profile and seed was judged.
+// Verdict returns the worst verdict of all runs. A session is often a single test, which may send no requests. So a session with the
+// verdict NothingJudged is ignored if another session with the same profile and seed has another verdict.
 func (s *Summary) Verdict() verdict.Conclusion {
 	type run struct {
 		disturbed string
@@ -116,7 +116,7 @@ func (s *Summary) Results() (all []verdict.Result) {
 			case at < 0:
 				all = append(all, r)
 			case slices.Index(worst, r.Status) > slices.Index(worst, all[at].Status), r.Status == all[at].Status &&
-				len(r.Exercise) < len(all[at].Exercise): // keep the shorter explanation: the longer one adds that the profile cannot test the rule
+				len(r.Exercise) < len(all[at].Exercise): // keep the shorter explanation, because the longer one is only about the profile of its session
 				all[at] = r
 			}
 		}

@@ -26,7 +26,7 @@ var texts = template.Must(template.New("session").Funcs(template.FuncMap{
 	"table": table, "weight": weight,
 }).Parse(sessionText))
 
-// rank orders results by importance: Text prints the most important ones last. The rank is also the index into marks.
+// rank orders results by importance. Text prints the most important results last. The rank is also the index into marks.
 func rank(r verdict.Result) int {
 	switch {
 	case r.Status == verdict.Fail:
@@ -77,8 +77,8 @@ var marks = []struct {
 	color term.Color
 }{{"  -   ", term.Plain}, {"  ok  ", term.Good}, {" WARN ", term.Warn}, {" KNOWN", term.Warn}, {" FAIL ", term.Bad}}
 
-// Text writes the results with the first evidence of each broken rule. For a single session it writes a table of rules, otherwise a table
-// of sessions.
+// Text writes the results with the first evidence of each broken rule. It writes a table of rules for a single session, and a table of
+// sessions for several.
 func (s *Summary) Text(w io.Writer, style term.Style) error {
 	var b strings.Builder
 	var err error
@@ -115,7 +115,7 @@ func table(sessions []Session) (string, error) {
 	return b.String(), err
 }
 
-// ByFailure returns the sessions, the worst first.
+// ByFailure returns the sessions with the worst verdict first.
 func ByFailure(sessions []Session) []Session {
 	return slices.SortedStableFunc(slices.Values(sessions), func(a, b Session) int {
 		return cmp.Or(slices.Index(conclusions, b.Verdict.Verdict)-slices.Index(conclusions, a.Verdict.Verdict),

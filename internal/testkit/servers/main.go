@@ -1,5 +1,6 @@
-// Command servers starts a Postgres server, which the tests of all packages share (see repotest.Shared), and then runs a command. It
-// removes the server when the command ends. The temporary files of the command and the server are in memory if there is room.
+// Command servers starts a Postgres server and runs a command, such as "go test". The tests of all packages share the server; see
+// repotest.Shared. When the command ends, the server is removed. If there is enough memory, the temporary files of the command and the
+// server are kept in memory.
 package main
 
 import (

@@ -12,9 +12,9 @@ import (
 // memoryNeeded is several times the space that all tests use at once.
 const memoryNeeded = 6 << 30
 
-// inMemory sets TMPDIR to a new folder in memory (/dev/shm), unless space is short or programs cannot run there. Servers and browsers
-// create thousands of files, which cost much CPU time on a disk file system. GOTMPDIR stays on disk, because the go command's files are
-// larger.
+// inMemory sets TMPDIR to a new folder in memory (/dev/shm). It leaves TMPDIR unchanged if there is too little memory, or programs cannot
+// run in the folder. Servers and browsers create thousands of files, which cost much CPU time on a disk. GOTMPDIR stays on the disk,
+// because the files of the go command are larger.
 func inMemory() (remove func() error, err error) {
 	const parent = "/dev/shm"
 	var of syscall.Statfs_t
