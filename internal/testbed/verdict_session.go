@@ -131,8 +131,8 @@ type shownSession struct {
 	page, journal []byte
 }
 
-// end ends the run's session and returns the verdicts of this session and of the run's labeled sessions. If there are labeled sessions and
-// the first session has no requests, its verdict is omitted.
+// end ends the run's session, which also ends the run's labeled sessions. It returns the verdicts of all these sessions. If there are
+// labeled sessions, it omits an unlabeled session without requests.
 func (j *judged) end(ctx context.Context) (ended []shownSession, err error) {
 	_, err = j.EndSession(ctx, j.session)
 	if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == http.StatusUnauthorized && j.id != "" {
