@@ -177,7 +177,7 @@ func (r *Request) logIgnored(message, value string) {
 		slog.String("action", r.Route.Action), slog.String("value", strconv.QuoteToASCII(header.Clip(value))))
 }
 
-// Complete sets the fields of req that do not come from its body. A correlation id in the headers has priority over the body's.
+// Complete copies the language and tracing data to req. A correlation id from the headers has priority over one from the body.
 func (p Provenance) Complete(req *job.Request) {
 	req.Language, req.TraceParent = p.Language, p.TraceParent
 	if p.CorrelationID != "" {

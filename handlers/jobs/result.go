@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// getResult supports conditions and ranges (RFC 9110, sections 13 and 14) and digests (RFC 9530).
+// getResult supports conditional requests and range requests (RFC 9110, sections 13 and 14), and digests (RFC 9530).
 func (s *API) getResult(r *httpkit.Request) error {
 	result, err := onceEnded(s, r,
 		func() (*job.StoredResult, error) { return s.Jobs.Result(r.Ctx, r.Caller.ClientID, r.PathID()) },

@@ -61,7 +61,7 @@ func TestLive(t *testing.T) {
 	for _, event := range []string{"changed", "beat"} {
 		for line := ""; line != "event: "+event; {
 			var open bool
-			line, open = <-lines // does not block forever: the stream's context ends
+			line, open = <-lines
 			require.True(t, open, "the stream has ended")
 		}
 	}

@@ -50,7 +50,7 @@ func (c Cursors) Seal(ctx context.Context, owner job.ID, scope string, position 
 // Open returns the position in a cursor. The position must be `size` bytes long.
 func (c Cursors) Open(ctx context.Context, owner job.ID, scope, cursor string, size int) ([]byte, error) {
 	raw, err := cursorEncoding.DecodeString(cursor)
-	// DecodeString skips line breaks. The comparison of lengths refuses them.
+	// DecodeString ignores line breaks, so the last comparison is needed to refuse a cursor that contains some.
 	if err != nil || len(raw) != cursorSum+size || len(cursor) != cursorEncoding.EncodedLen(len(raw)) {
 		return nil, ErrBadCursor
 	}
@@ -89,7 +89,7 @@ func ListOf[T, V any](entries []T, limit int, view func(T) V) List[V] {
 func sumOf(key []byte, owner job.ID, scope string, position []byte) []byte {
 	mac := hmac.New(sha256.New, key)
 	mac.Write(owner[:])
-	mac.Write(binary.BigEndian.AppendUint32(nil, uint32(len(scope)))) // the length keeps scope and position apart
+	mac.Write(binary.BigEndian.AppendUint32(nil, uint32(len(scope)))) // the length shows where the scope ends and the position begins
 	mac.Write([]byte(scope))
 	mac.Write(position)
 	return mac.Sum(nil)[:cursorSum]

@@ -61,7 +61,7 @@ func (fs *Findings) judgePostgres(role string, i repo.Inspection, err error) {
 	fs.judgeClock("Postgres clock", i.ClockOffset, i.RoundTrip)
 }
 
-// oldTransaction is the age from which a writing transaction is reported. The service's transactions take milliseconds.
+// Doctor reports writing transactions that are older than oldTransaction. Transactions of the service take milliseconds.
 const oldTransaction = time.Second
 
 func (fs *Findings) judgeTransactions(t *repo.Transaction) {

@@ -146,7 +146,7 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 		return nil, err
 	}
 	p.url = scheme + p.url
-	own := &http.Server{Handler: before.Own(), ReadHeaderTimeout: headerTimeout} // separate, because a fault may refuse connections to the proxy
+	own := &http.Server{Handler: before.Own(), ReadHeaderTimeout: headerTimeout} // separate: a fault may refuse connections to the proxy
 	if p.control, err = all.serve(own, plainly, "127.0.0.1:0"); err != nil {
 		p.stop()
 		return nil, err

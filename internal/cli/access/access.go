@@ -17,7 +17,7 @@ const (
 	EnvURL      = "FORGERUN_URL"
 	EnvKey      = "FORGERUN_API_KEY"
 	EnvAdminURL = "FORGERUN_ADMIN_URL"
-	// The servers read EnvAdminToken too. It may list several tokens; the command line uses the first.
+	// The servers read EnvAdminToken too. The variable may list several tokens, of which the command line uses the first.
 	EnvAdminToken = "FORGERUN_ADMIN_TOKEN" //nolint:gosec // name of a variable, not a credential
 	EnvContext    = "FORGERUN_CONTEXT"
 	EnvContexts   = "FORGERUN_CONTEXTS"
@@ -107,7 +107,7 @@ func same(a, b string) bool {
 	return trim(a) == trim(b)
 }
 
-// sources returns all known endpoints by precedence. `missing` says why forgerun dev is not running, or is "".
+// sources returns all known endpoints in the order of precedence. `missing` says why forgerun dev is not running, or is "".
 func (f Finder) sources() (sources []source, missing string, err error) {
 	sources = append(sources, source{f.Flags.Endpoint, true})
 	environment := source{Endpoint{

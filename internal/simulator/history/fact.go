@@ -63,7 +63,8 @@ type Fact struct {
 	Note       string      `json:"note"`
 }
 
-// Subject returns the job. For a delivery without a job it returns the event. Facts with the same subject are stored together.
+// Subject returns the id of the job or, for a delivery without a job, the id of the event. Facts with the same subject are in the same
+// file.
 func (f *Fact) Subject() string {
 	if f.Job == "" && f.Delivery != nil {
 		return f.Delivery.EventID

@@ -127,7 +127,7 @@ func ByFailure(sessions []Session) []Session {
 type Break struct {
 	verdict.Result
 	In   string // name of the session
-	More int    // number of other sessions that broke the rule
+	More int    // number of further sessions that broke the rule
 }
 
 // Broken returns the broken rules, "must" rules last.
