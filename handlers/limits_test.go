@@ -49,7 +49,7 @@ func TestSubmissionsAreRefusedWhileTooManyWait(t *testing.T) {
 	require.Equal(t, 1.0, series(t, w.registry)["submissions_refused_total queue_full"])
 }
 
-// A panic must release the backlog slot, too.
+// A panic must release the backlog slot.
 func TestWaitingClientHoldsNoBacklogSlot(t *testing.T) {
 	t.Parallel()
 	backlog := jobs.NewBacklog(1, func() time.Time { return now }, nil, slog.New(slog.DiscardHandler))

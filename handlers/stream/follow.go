@@ -21,7 +21,7 @@ const (
 	minRetry   = 100 * time.Millisecond // minimum pause between retries while storage fails
 	maxRetry   = 5 * time.Second
 	maxFailing = 30 * time.Second // the stream ends after storage has failed for this long
-	noDeadline = 24 * time.Hour   // waits until the next notification; no stream waits this long
+	noDeadline = 24 * time.Hour   // the wait for a notification is in practice unlimited
 )
 
 // ProgressEvent is the name of progress events.

@@ -6,14 +6,15 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// progress decides which progress updates a job's stream shows. It shows only updates of the attempt of the latest event on the stream. The
-// shown progress of an attempt never decreases. The latest progress is shown before the event that ends the attempt.
+// progress decides which progress updates a job's stream shows. It shows only updates of the current attempt, which is the attempt of the
+// latest written event. The shown progress of an attempt never decreases. The latest progress is shown before the event that ends the
+// attempt.
 type progress struct {
 	attempt  int               // attempt of the last event written; 0: unknown
 	running  bool              // whether this attempt is running
 	pending  bool              // the stored progress must still be read
 	received *job.Notification // latest progress not yet shown; may be nil
-	shown    *job.Progress     // latest progress of this attempt that was shown; may be nil
+	shown    *job.Progress     // progress of this attempt that was shown last; may be nil
 }
 
 // receive stores the progress in a notification, unless it is nil or outdated.

@@ -17,8 +17,8 @@ var heartbeat = []byte(":\n\n")
 // heldNote explains to people why committed events are delayed.
 var heldNote = []byte(": events wait until an open database transaction ends\n\n")
 
-// PositionEvent is the name of the first event of a client's stream. A reader can resume from its id before the first other event arrives.
-// The event has data because many readers ignore the id of a block without data.
+// PositionEvent is the name of the first event of a client's stream. With the id of this event, a reader can resume even if no other event
+// has arrived. The event has data because many readers ignore the id of a block without data.
 const PositionEvent = "position"
 
 // Start returns the first block of a stream: the reconnection time and, unless `id` is "", the position.

@@ -37,7 +37,7 @@ func (s side) values(figure string) (values []float64) {
 }
 
 // compare measures all sides in each round. The order alternates, so a drift of the machine's speed favors no side. For each figure, the
-// table has a line for each pair of the first side and another side.
+// table has one line for each other side, which compares this side with the first one.
 func (l *lab) compare(sides []side, figures ...string) {
 	for round := range l.rounds {
 		for i := range sides {

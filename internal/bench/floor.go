@@ -20,7 +20,7 @@ const (
 	sqlWriters = 8  // connections
 )
 
-// floor compares the service with two lower bounds: bare SQL that writes the same rows, and an endpoint that only returns 202. It also
+// floor compares the service with two minimal programs: bare SQL that writes the same rows, and an endpoint that only returns 202. It also
 // compares the service with River and asynq.
 func floor(l *lab) {
 	program := l.build("internal/bench/peers", ".")

@@ -1,5 +1,5 @@
--- These statements create a group of jobs and bring the jobs to their end. They write the same rows as the service, but check nothing. $1:
--- ids of the jobs; $2: id of both the client and the worker; $3: definition; $4: params.
+-- These statements create a group of jobs and bring the jobs to their end. They write the same rows as the service, but check nothing.
+-- $1: ids of the jobs; $2: id of both the client and the worker; $3: definition; $4: params.
 
 -- name: insert
 WITH new AS (

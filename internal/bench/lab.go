@@ -132,8 +132,9 @@ func (d *database) number(sql string, args ...any) (n float64) {
 	return n
 }
 
-// awaitFinished waits until `accepted` jobs created after `since` have reports. It fails after a minute without a new report. Postgres'
-// clock may lag, so jobs created up to one second before `since` count too. In that second the caller must not create other jobs.
+// awaitFinished waits until the number of jobs with a report is `accepted`. It fails after a minute without a new report. It counts jobs
+// created after `since` or up to one second earlier, because Postgres' clock may lag. So the caller must create no other jobs in that
+// second.
 func (d *database) awaitFinished(since time.Time, accepted int) {
 	since = since.Add(-quiet / 2)
 	var before float64

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// usage maps names of processes to the CPU seconds that they used from `from` to `to`.
+// usage has the CPU seconds that each process used from `from` to `to`, by the name of the process.
 type usage struct {
 	from, to time.Time
 	cpu      sample
