@@ -1,5 +1,5 @@
-// Package clock returns the service time. Jobs and schedules are due by service time. In a test bed, a client may freeze the service time,
-// move it and make it run faster. Leases, connection timeouts and signatures use real time.
+// Package clock computes the service time, which determines when jobs and schedules are due. In a test bed, a client may freeze the service
+// time, move it and make it run faster. Leases, connection timeouts and signatures use real time.
 //
 // Postgres stores the clock's settings. Each process applies them to its own Clock. Outside a test bed, the clock is never moved and shows
 // the time of Postgres' clock. A nil *Clock shows the time of this machine's clock.

@@ -193,7 +193,8 @@ func (h *home) killNoted() {
 	}
 }
 
-// account is the user that a server runs as if this process runs as root. If it is nil, the server runs as the user of this process.
+// account is the user under which a server runs when this process is root. If the account is nil, the server runs under the user of this
+// process.
 type account struct {
 	name string
 	Credential

@@ -146,8 +146,8 @@ func (s *Stack) stopMembers(ctx context.Context, members []*member) error {
 	return errors.Join(errs...)
 }
 
-// dialAPI connects to an api process. It tries all processes, and each call begins with the next one. If no process accepts the connection,
-// it retries for dialPatience.
+// dialAPI connects to an api process. It tries all processes. The calls begin with different processes, in turn. If no process accepts the
+// connection, it retries for dialPatience.
 func (s *Stack) dialAPI(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()

@@ -20,8 +20,8 @@ import (
 // Redis is a private Redis (or Valkey) server. It writes an append-only file, synced every second, and evicts no key.
 type Redis struct{ *server }
 
-// StartRedis starts the server and returns once its data is loaded. It handles a missing program, a folder in use and a server that still
-// runs like StartPostgres.
+// StartRedis starts the server and returns once its data is loaded. Like StartPostgres, it reports a missing program, refuses a folder in
+// use, and first stops a server that a killed process left running.
 func StartRedis(ctx context.Context, o ServerOptions) (*Redis, error) {
 	m := o.computer()
 	path := m.findRedis()

@@ -46,7 +46,7 @@ const (
 	SpanCancel  = "cancel job"
 	SpanRetry   = "retry job"
 	SpanDeliver = "deliver event" // one attempt of a delivery
-	SpanCommit  = "commit "       // prefix of the name of an SQL statement
+	SpanCommit  = "commit "       // the name of the committed statement follows
 )
 
 // Start starts a child of ctx's span. If the span of ctx is not recorded, Start starts no span. The first span in a process comes from an

@@ -114,7 +114,7 @@ type Answer struct {
 // Accepted reports whether a submission returned a job.
 func (a Answer) Accepted() bool { return (a.Status == 202 || a.Status == 200) && a.Job != "" }
 
-// Unknown reports whether the response does not tell if the service handled the request.
+// Unknown reports whether it is unclear if the service handled the request.
 func (a Answer) Unknown() bool { return a.Status == 0 || a.Status >= 500 }
 
 // Job is a job from a response or a row, without large or secret members.

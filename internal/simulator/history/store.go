@@ -212,8 +212,8 @@ func (ms Moves) Most(d time.Duration) time.Duration {
 	return most
 }
 
-// Since converts the service time of an event to real time. It only supports events after the last move, and only if the clock runs at rate
-// 1. Otherwise `known` is false.
+// Since converts the service time of an event to real time. If the clock was moved, this is only possible for events after the last move,
+// and only at rate 1. Otherwise `known` is false.
 func (ms Moves) Since(at time.Time) (real time.Time, known bool) {
 	if len(ms) == 0 {
 		return at, true
@@ -225,17 +225,17 @@ func (ms Moves) Since(at time.Time) (real time.Time, known bool) {
 	return last.Real.Add(at.Sub(last.Service)), true
 }
 
-// Passing describes how the clock reached a given service time: by running or by a jump.
+// Passing describes how the clock reached a service time: by the jump of a move, or by running after a move.
 type Passing struct {
 	// Exact is true if the clock skipped the service time, or did not run at rate 1. An event that was due at the service time must then have
 	// exactly this time.
 	Exact bool
-	// Before is the highest service time of a process that does not know the latest move yet.
+	// Before is the highest service time of a process that does not know this move yet.
 	Before time.Time
 }
 
 // Passed describes how the clock reached the service time `at`. After a move, a process may use the old setting for up to `lag`. Passed
-// returns the zero value if the clock reached `at` before its first move, or has not reached `at` yet.
+// returns the zero value if the clock reached `at` before the first move in ms, or if this is unknown.
 func (ms Moves) Passed(at time.Time, lag time.Duration) Passing {
 	for i, m := range ms {
 		if i == 0 && m.Number != 1 && at.Before(m.Service) {

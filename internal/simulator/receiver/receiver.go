@@ -28,7 +28,7 @@ type Options struct {
 
 	Delivered func(ok bool)                              // called for each valid message; `ok` is true if the response was 2xx
 	Keys      func(id string) (ed25519.PublicKey, error) // returns a public key of the service
-	Proxy     func(address string) (string, error)       // returns the address to register for a listener; nil: its own
+	Proxy     func(address string) (string, error)       // returns the address to register for a listener; nil: the listener's
 }
 
 // Receiver is an HTTP server. Each webhook receiver of each tenant has its own address.
@@ -65,8 +65,8 @@ const (
 )
 
 // Listen starts all receivers at `addr`. The service sends messages to `publicURL` or, if this is "", to `addr`. With port 0 and no public
-// URL, each receiver gets its own port. After failures, a service may delay all messages to a host and port. With its own port, a failing
-// receiver does not delay messages to others.
+// URL, each receiver gets its own port. After failures, a service may delay all messages to a host and port. Because of the separate ports,
+// a failing receiver does not delay messages to other receivers.
 func Listen(addr, publicURL string, o Options) (*Receiver, error) {
 	r := &Receiver{options: o, webhooks: map[address]*webhook{}, bases: map[string]string{}, tries: map[string]int{}}
 	r.closed, r.close = context.WithCancel(context.Background())

@@ -40,8 +40,8 @@ func (p *parser) node(path ...string) *yaml.Node {
 	return node
 }
 
-// answers completes the shares of a receiver's responses. One response may omit its share; it gets the rest of 1. If all responses have a
-// share and the sum is below 1, answers adds a 200 response with the rest.
+// answers completes the shares of a receiver's responses. One response may omit its share, and then gets the rest of 1. If all responses
+// have a share and the sum is below 1, answers adds a 200 response for the rest.
 func (p *parser) answers(r *Receiver, list *yaml.Node) {
 	rest, without := Share(1), -1
 	for i, a := range r.Answers {

@@ -70,7 +70,7 @@ func (s *Scenario) Plan() *Plan {
 		p.bounds = append(p.bounds, sum)
 		switch {
 		case s.Pick != InTurn:
-		case len(w.Kinds) == 0 || w.Batch > 0: // a batch uses several kinds, so it has only one entry
+		case len(w.Kinds) == 0 || w.Batch > 0: // a batch has one entry, not one for each kind
 			p.sequence = append(p.sequence, entry{work: w})
 		default:
 			for _, kind := range w.Kinds {

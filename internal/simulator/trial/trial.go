@@ -30,12 +30,12 @@ type Options struct {
 	Scenario         *scenario.Scenario
 	Command, Program string // for the report: the command line, and the program's name and version
 
-	URL, Key              string        // address and API key of a running service; URL is "": a service is started
+	URL, Key              string        // address and API key of a running service; if URL is "", a service is started
 	DatabaseURL, RedisURL string        // stores of the service at URL, for the judge
 	AdminURLs             []string      // admin listeners of the service at URL; the judge compares their metrics with the database
 	TimeScale             *float64      // FORGERUN_TIME_SCALE of the service at URL; nil: unknown
 	StartWorkers          bool          // start workers for the service at URL
-	Binary                string        // path of the program forgerun; "": the program that runs
+	Binary                string        // path of the program forgerun; "": this program
 	Lease                 time.Duration // lease of the workers that the simulator starts
 
 	ReceiverAddr, ReceiverURL string

@@ -116,7 +116,7 @@ func (s *Summary) Results() (all []verdict.Result) {
 			case at < 0:
 				all = append(all, r)
 			case slices.Index(worst, r.Status) > slices.Index(worst, all[at].Status), r.Status == all[at].Status &&
-				len(r.Exercise) < len(all[at].Exercise): // the longer one is only about its session's profile
+				len(r.Exercise) < len(all[at].Exercise): // the longer one adds a reason that only applies to one profile
 				all[at] = r
 			}
 		}

@@ -115,7 +115,7 @@ func table(sessions []Session) (string, error) {
 	return b.String(), err
 }
 
-// ByFailure returns the sessions with the worst verdict first.
+// ByFailure sorts the sessions by verdict, the worst first.
 func ByFailure(sessions []Session) []Session {
 	return slices.SortedStableFunc(slices.Values(sessions), func(a, b Session) int {
 		return cmp.Or(slices.Index(conclusions, b.Verdict.Verdict)-slices.Index(conclusions, a.Verdict.Verdict),

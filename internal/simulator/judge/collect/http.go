@@ -55,7 +55,7 @@ func (c *collector) lists(ctx context.Context) (sample []sampledJob, err error) 
 	return sample, group.Wait()
 }
 
-// sampled chooses about SampleReports jobs at random.
+// sampled reports whether the ticket is in a random sample of about SampleReports tickets.
 func (c *collector) sampled(ticket int64) bool {
 	return rand.New(rand.NewPCG(c.Seed, uint64(ticket))).Int64N(max(c.run.Tickets, 1)) < int64(c.SampleReports)
 }

@@ -26,7 +26,7 @@ import (
 const ofRun = `(j.client_id = ANY (@clients::uuid[]) OR starts_with(j.correlation_id, @tickets))`
 
 // selectWebhooks returns a time for each changed webhook. Later events need no delivery to the webhook. If the last change disabled or
-// deleted the webhook, it is the time of this change, otherwise the time of the webhook's creation. 5 s are subtracted, because
+// deleted the webhook, this is the time of the change. Otherwise it is the time of the webhook's creation. 5 s are subtracted, because
 // transactions may commit late.
 const selectWebhooks = `
 SELECT webhook_id::text, CASE WHEN disabled_at = updated_at OR deleted_at = updated_at THEN updated_at ELSE created_at END - interval '5 s'
