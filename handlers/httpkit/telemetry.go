@@ -123,8 +123,8 @@ func (r *Request) endSpan() {
 	r.Span.End()
 }
 
-// Traceparent returns the client's traceparent header and its span. It returns "" and an invalid span unless there is exactly one valid
-// header.
+// Traceparent returns the client's traceparent header and its span. If there is not exactly one valid header, it returns "" and an invalid
+// span.
 func (r *Request) Traceparent() (string, trace.SpanContext) {
 	lines := r.Request().Header.PeekAll("traceparent")
 	if len(lines) != 1 {
@@ -166,7 +166,7 @@ func (r *Request) Provenance() (Provenance, error) {
 	} else if sent := r.List("traceparent"); sent != "" {
 		r.logIgnored("traceparent ignored", sent)
 	}
-	// The job's trace continues from the span of this request, not from the client's.
+	// The job's trace continues from the span of this request, not from the client's span.
 	p.TraceParent = cmp.Or(telemetry.Traceparent(r.Ctx), p.TraceParent)
 	return p, nil
 }

@@ -124,7 +124,7 @@ func (m Mask) hides(name string) bool {
 	return false
 }
 
-// assignment matches a name with a value, as in the query of a URL.
+// assignment matches "name=value", as in the query of a URL.
 var assignment = regexp.MustCompile(`([^=?&#;\s"'<>]+)=([^&#\s"'<>]*)`)
 
 // hideIn hides the values of masked query parameters in the URLs of a text, which may be nil.

@@ -6,7 +6,7 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// Ending is the reason why a stream ended. It is a metric label, and an error, so that it can be the cause of a context.
+// Ending is the reason why a stream ended. It is used as a metric label. It implements error, so that it can be the cause of a context.
 type Ending string
 
 func (e Ending) Error() string { return "the stream ended: " + string(e) }

@@ -203,7 +203,7 @@ func (c *call) admin(method, path string, body any) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The API requires this header even without a body. It prevents forged requests: a web form of another site cannot set it.
+	// The API requires this header even without a body, to prevent forged requests: a web form of another site cannot set the header.
 	return api.Do(c, method, path, nil, body, client.Header("Content-Type", "application/json"))
 }
 

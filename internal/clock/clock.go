@@ -74,15 +74,15 @@ func (ms Moves) Real(t time.Time) time.Time {
 type Clock struct {
 	mu      sync.Mutex
 	setting Setting
-	ahead   time.Duration // how far Postgres' clock is ahead of this machine's
+	ahead   time.Duration // time of Postgres' clock minus time of this machine's clock
 	changed chan struct{} // closed at the next move
 }
 
 // New makes a clock that was never moved.
 func New() *Clock { return &Clock{changed: make(chan struct{})} }
 
-// Set applies a setting. The parameter ahead is Postgres' time minus this machine's. Set ignores a setting that is older than the current
-// one.
+// Set applies a setting. `ahead` is the time of Postgres' clock minus the time of this machine's clock. Set ignores a setting that is older
+// than the current one.
 func (c *Clock) Set(s Setting, ahead time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

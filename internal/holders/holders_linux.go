@@ -52,7 +52,7 @@ func withFile(proc procfs.FS, is func(target string) bool) (Holder, bool) {
 	for _, p := range all {
 		targets, err := p.FileDescriptorTargets()
 		if err != nil {
-			continue // another user's process, or an ended one
+			continue // the process has ended or belongs to another user
 		}
 		for _, target := range targets {
 			if is(target) {

@@ -74,8 +74,8 @@ func (g *Group) Start(ctx context.Context, parts ...Part) error {
 	return nil
 }
 
-// Stop stops the started parts, the latest first. Stop logs failures and still stops the other parts. A second call, or one before Start,
-// does nothing.
+// Stop stops the started parts, the latest first. Stop logs failures and still stops the other parts. A second call does nothing, and so
+// does a call before Start.
 func (g *Group) Stop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -82,7 +82,7 @@ func newEnviron(o Options, databaseURL, redisURL string) environ {
 		"FORGERUN_WEBHOOK_ALLOW_PRIVATE": "true",
 		"FORGERUN_OPEN_REGISTRATION":     "true",
 		"FORGERUN_RATE_LIMIT_PER_MINUTE": "1000000000",
-		"FORGERUN_CLIENT_MAX_ACTIVE":     "1000000000", // one client may submit the whole load
+		"FORGERUN_CLIENT_MAX_ACTIVE":     "1000000000", // because one client may submit the whole load
 		"FORGERUN_MASTER_KEY":            base64.StdEncoding.EncodeToString(key),
 		"FORGERUN_LOG_LEVEL":             "warn",
 		"FORGERUN_LOG_FORMAT":            "json",

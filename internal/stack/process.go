@@ -35,9 +35,9 @@ var (
 type Command struct {
 	Path  string
 	Args  []string    // without the program's name
-	Env   []string    // nil: as this process
-	Dir   string      // working folder, which User must be able to enter; "": as this process
-	User  *Credential // nil: as this process
+	Env   []string    // nil: environment of this process
+	Dir   string      // working folder, which User must be able to enter; "": working folder of this process
+	User  *Credential // nil: user of this process
 	Input io.Reader   // nil: none
 	Files []*os.File  // open files for the program: descriptors 3, 4, ...
 	Log   string      // file to append output to

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// parser reads five fields, or six if the first is seconds. It rejects names such as @daily and @every.
+// parser reads five fields, or six fields if the first one is for seconds. It rejects names such as @daily and @every.
 var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 
 // Times are the due times of a schedule.

@@ -212,7 +212,7 @@ func strictHelp(root *cobra.Command) func(*cobra.Command, []string) error {
 	}
 }
 
-// withHelpFlag replaces a last argument "help" with --help, as in "jobs help".
+// If the last argument is "help", as in "jobs help", withHelpFlag replaces it with --help.
 func withHelpFlag(root *cobra.Command, args []string) []string {
 	if last := len(args) - 1; last > 0 && isHelp(args[last]) {
 		if c, rest, err := root.Find(args[:last]); err == nil && c != root && len(rest) == 0 {

@@ -39,7 +39,8 @@ type bucket struct {
 	broken error // first disk error; facts added after an error are dropped
 }
 
-// Create makes an empty history in the folder dir, which need not exist. It returns an error if dir already has a history.
+// Create makes an empty history in the folder `dir`. It creates the folder if necessary. It returns an error if the folder already has a
+// history.
 func Create(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -137,7 +138,8 @@ func (s *Store) Each(bucket int, fn func(Fact) error) error {
 	}
 }
 
-// Move is one change of the clock. When Postgres' clock showed Real, the service time was set to Service. After that it runs at Rate.
+// Move is one change of the clock. When Postgres' clock showed Real, the service time was set to Service. After that, the service time runs
+// at Rate.
 type Move struct {
 	Number  int64 // number of the move, from 1; 0: a reading of the clock, not a move
 	Real    time.Time

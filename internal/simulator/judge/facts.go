@@ -102,7 +102,7 @@ const (
 	Metrics Source = "metrics"
 )
 
-// Collected tells which sources were read. It also has the data of the sources that is not stored as facts.
+// Collected tells which sources were read. It also has data from the sources that is not stored as facts.
 type Collected struct {
 	Asked   map[Source]bool
 	Missing map[Source]string // why a source was not read completely
@@ -130,7 +130,7 @@ type jobFacts struct {
 	submission *history.Submission // nil if no response to a submission has the job's id
 
 	row    *history.Job  // the job as stored; nil if missing
-	job    *history.Job  // row, otherwise the job in the API's list, otherwise nil
+	job    *history.Job  // the field row; without a row, the job in the API's list; otherwise nil
 	source *history.Fact // the fact from which the field job was taken
 	kind   string        // work kind; "": unknown
 

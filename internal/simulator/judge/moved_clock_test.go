@@ -16,8 +16,8 @@ const (
 	jumpBy = 10 * time.Minute // most events are within this time after jumpAt
 )
 
-// clockJumps changes the times of observations as if the clock had jumped. Stored times are service times and stay. Events of the skipped
-// time are observed right after the jump, in order.
+// clockJumps changes the times of observations as if the clock had jumped. Stored times do not change, because they are service times.
+// Events of the skipped time are observed right after the jump, in order.
 func (w *world) clockJumps() *world {
 	from := w.start.Add(jumpAt)
 	w.run.Collected.Moves = history.Moves{{Number: 1, Real: from, Service: from.Add(jumpBy), Rate: 1}}

@@ -56,7 +56,7 @@ func TestExamplesOnThePageAreValid(t *testing.T) {
 
 func TestSettingsMatchService(t *testing.T) {
 	t.Parallel()
-	// A scenario must not set these: the simulator or another member of the scenario sets them.
+	// A scenario must not set these variables. The simulator sets them, or another member of the scenario does.
 	excluded := []string{
 		"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERUN_HTTP_ADDR", "FORGERUN_ADMIN_ADDR", "FORGERUN_PUBLIC_URL",
 		"FORGERUN_ADMIN_TOKEN", "FORGERUN_ADMIN_READ_TOKEN", "FORGERUN_MASK_PARAMS", "FORGERUN_CORS_ORIGINS",

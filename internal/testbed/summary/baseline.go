@@ -185,7 +185,7 @@ func (s *Summary) UpdateBaseline() error {
 	return nil
 }
 
-// text returns the file's content with one entry per line. A user deletes a stale entry by deleting its line.
+// text returns the file's content with one entry per line, so that a user can delete a stale entry by deleting its line.
 func (b *Baseline) text() []byte {
 	text := bytes.NewBufferString("# Rules that this client is known to break (forgerun verdict --baseline).\n" +
 		"# When the client keeps a rule again, delete its line.\nknown:")

@@ -50,7 +50,7 @@ func markdown(text string) string {
 	return b.String()
 }
 
-// maxEvidenceLine limits a line of evidence, since CI servers limit the size of a summary.
+// maxEvidenceLine limits a line of evidence, because CI servers limit the size of a summary.
 const maxEvidenceLine = 400
 
 // evidence returns the requests that broke the rule, as a Markdown code block. The fence is longer than any fence in the text.

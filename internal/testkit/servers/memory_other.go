@@ -2,5 +2,5 @@
 
 package main
 
-// inMemory does nothing, since only Linux reliably has an in-memory folder.
+// inMemory does nothing, because only Linux reliably has a folder in memory.
 func inMemory() (remove func() error, err error) { return func() error { return nil }, nil }
