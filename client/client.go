@@ -53,19 +53,20 @@ const (
 
 // A Client sends requests to one service with one API key.
 type Client struct {
-	transport http.RoundTripper
-	base      string        // without /v1
-	auth      func() string // returns the Authorization header; not a string, because fmt would print it
-	userAgent string
-	session   string
-	maxTries  int
-	timeout   time.Duration
-	stall     time.Duration
-	log       *slog.Logger
-	now       func() time.Time
-	sleep     func(context.Context, time.Duration) error
-	rand      func() float64
-	err       error // if set, every call returns this error
+	transport  http.RoundTripper
+	base       string        // without /v1
+	auth       func() string // returns the Authorization header; not a string, because fmt would print it
+	userAgent  string
+	session    string
+	maxTries   int
+	timeout    time.Duration
+	stall      time.Duration
+	log        *slog.Logger
+	now        func() time.Time
+	sleep      func(context.Context, time.Duration) error
+	rand       func() float64
+	keyErr     error // if set, every call returns this error
+	sessionErr error // like keyErr
 }
 
 // New returns a client without connecting. An error means an invalid configuration.
@@ -94,7 +95,6 @@ func New(cfg Config) (*Client, error) {
 		transport: transportOf(cfg.HTTP),
 		base:      (&url.URL{Scheme: base.Scheme, Host: base.Host}).String() + prefix,
 		userAgent: cmp.Or(cfg.UserAgent, "forgerun-go"),
-		session:   cfg.Session,
 		maxTries:  cmp.Or(cfg.MaxTries, defaultTries),
 		timeout:   cmp.Or(cfg.Timeout, defaultTimeout),
 		stall:     maxSilence,
@@ -103,8 +103,10 @@ func New(cfg Config) (*Client, error) {
 		sleep:     cfg.Sleep,
 		rand:      cfg.Rand,
 	}
-	if c.setKey(cfg.Key); c.err != nil {
-		return nil, c.err
+	c.setKey(cfg.Key)
+	c.setSession(cfg.Session)
+	if err := cmp.Or(c.keyErr, c.sessionErr); err != nil {
+		return nil, err
 	}
 	if c.now == nil {
 		c.now = time.Now
@@ -127,9 +129,9 @@ func (c *Client) WithKey(key string) *Client {
 }
 
 func (c *Client) setKey(key string) {
-	c.err = nil
+	c.keyErr = nil
 	if !fieldValue(key) {
-		c.err = errors.New("client: the key has characters that a header cannot have")
+		c.keyErr = errors.New("client: the key has characters that a header cannot have")
 	}
 	var value string
 	if key != "" {

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -125,7 +126,7 @@ func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Message,
 			r = get(nil, "jobs", o.JobID, "events")
 		}
 		r.base = c.base
-		err := c.err
+		err := cmp.Or(c.keyErr, c.sessionErr)
 		if err == nil && !fieldValue(o.LastEventID) {
 			err = errors.New("client: LastEventID has characters that a header cannot have")
 		}

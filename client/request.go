@@ -96,7 +96,7 @@ func (a *fullResponse) requestID() string { return a.header.Get("X-Request-Id") 
 
 func (c *Client) send(ctx context.Context, r *request) (a *fullResponse, err error) {
 	r.base = c.base
-	if err := cmp.Or(c.err, r.err, ctx.Err()); err != nil {
+	if err := cmp.Or(c.keyErr, c.sessionErr, r.err, ctx.Err()); err != nil {
 		return nil, err // nothing was sent
 	}
 	err = c.retry(ctx, r, func(try int) error {

@@ -301,7 +301,7 @@ func TestHeadersAndKeys(t *testing.T) {
 
 	require.ErrorContains(t, second(bad.Job(ctx, "j")), "the key has characters")
 	require.ErrorContains(t, second(watch(ctx, bad, client.StreamOptions{JobID: "j"})), "the key has characters")
-	require.Error(t, second(s.c.WithSession("a\r\nX: y").Job(ctx, "j")))
+	require.ErrorContains(t, second(s.c.WithSession("a\r\nX: y").WithKey("other").Job(ctx, "j")), "the session has characters")
 	for name, option := range map[string]client.Option{
 		"header injection": client.CorrelationID("a\r\nX: y"), "authorization": client.Header("authorization", "x"),
 		"empty key": client.IdempotencyKey(""), "a space": client.Header("bad name", "x"), "no name": client.Header("", "x"),

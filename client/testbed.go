@@ -13,10 +13,15 @@ import (
 // for each test. The service refuses labels that are longer than 200 characters or not ASCII.
 func (c *Client) WithSession(label string) *Client {
 	other := *c
-	if other.session = label; !fieldValue(label) {
-		other.err = errors.New("client: the session has characters that a header cannot have")
-	}
+	other.setSession(label)
 	return &other
+}
+
+func (c *Client) setSession(label string) {
+	c.session, c.sessionErr = label, nil
+	if !fieldValue(label) {
+		c.sessionErr = errors.New("client: the session has characters that a header cannot have")
+	}
 }
 
 // VerdictAs returns a verdict in another format: JUnit XML (application/xml) or a page (text/html).
