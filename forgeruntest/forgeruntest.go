@@ -86,15 +86,15 @@ func (s *Service) Transport(base http.RoundTripper) http.RoundTripper {
 	if s.label == "" {
 		return base
 	}
-	return labelled{base, s.label}
+	return labeled{base, s.label}
 }
 
-type labelled struct {
+type labeled struct {
 	base  http.RoundTripper
 	label string
 }
 
-func (l labelled) RoundTrip(r *http.Request) (*http.Response, error) {
+func (l labeled) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("ForgeRun-Session", l.label)
 	return l.base.RoundTrip(r)

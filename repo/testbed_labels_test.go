@@ -12,7 +12,7 @@ import (
 )
 
 func (f *fixture) label(name, request string) testbed.Scope {
-	require.NoError(f.t, f.store.OpenLabelled(f.ctx(), f.client, newID(), name, verdict.MaxSessions))
+	require.NoError(f.t, f.store.OpenLabeled(f.ctx(), f.client, newID(), name, verdict.MaxSessions))
 	session, _ := must2(f.store.EnterSession(f.ctx(), f.client, name, request))(f.t)
 	require.False(f.t, session.IsZero())
 	return testbed.Scope{Client: f.client, Session: session}
@@ -22,18 +22,18 @@ func (f *fixture) openSessions() int {
 	return f.count("testbed_sessions WHERE ended_at IS NULL")
 }
 
-func TestLabelledSessions(t *testing.T) {
+func TestLabeledSessions(t *testing.T) {
 	f := setup(t)
 	own := of(f.client)
-	require.NoError(t, f.store.OpenLabelled(f.ctx(), f.client, newID(), "a", 10))
-	session, unlabelled := must2(f.store.EnterSession(f.ctx(), f.client, "a", "r"))(t)
-	require.True(t, session.IsZero() && !unlabelled, "no session is open")
+	require.NoError(t, f.store.OpenLabeled(f.ctx(), f.client, newID(), "a", 10))
+	session, unlabeled := must2(f.store.EnterSession(f.ctx(), f.client, "a", "r"))(t)
+	require.True(t, session.IsZero() && !unlabeled, "no session is open")
 
 	main, _ := must2(f.store.StartSession(f.ctx(), f.client, newSession(), 10))(t)
 	rule := fault.Counted{Rule: fault.Rule{Effect: fault.Effect{Status: 503}}, ID: newID().String(), Position: 1}
 	require.NoError(t, f.store.ReplaceFaults(f.ctx(), own, 7, []fault.Counted{rule}))
 	must(f.store.CountFaults(f.ctx(), own, "getJob", ""))(t)
-	f.atOnce(8, func(int) error { return f.store.OpenLabelled(f.ctx(), f.client, newID(), "a", 10) })
+	f.atOnce(8, func(int) error { return f.store.OpenLabeled(f.ctx(), f.client, newID(), "a", 10) })
 	a, b := f.label("a", ""), f.label("b", "")
 	require.NotEqual(t, a, b)
 	require.Equal(t, 3, f.openSessions())
@@ -102,12 +102,12 @@ func TestJobsAreOfTheSessionOfTheirRequest(t *testing.T) {
 	}
 }
 
-func TestLabelledSessionsAreBounded(t *testing.T) {
+func TestLabeledSessionsAreBounded(t *testing.T) {
 	f := setup(t)
 	const keep = 3
 	main, _ := must2(f.store.StartSession(f.ctx(), f.client, newSession(), keep))(t)
 	for range 4 {
-		require.NoError(t, f.store.OpenLabelled(f.ctx(), f.client, newID(), "a", keep))
+		require.NoError(t, f.store.OpenLabeled(f.ctx(), f.client, newID(), "a", keep))
 		session, _ := must2(f.store.EnterSession(f.ctx(), f.client, "a", newID().String()))(t)
 		must(f.store.Record(f.ctx(), testbed.Scope{Client: f.client, Session: session}, &verdict.Exchange{}))(t)
 		must2(f.store.EndSession(f.ctx(), f.client, session))(t)
@@ -118,7 +118,7 @@ func TestLabelledSessionsAreBounded(t *testing.T) {
 	must2(f.store.StartSession(f.ctx(), f.client, newSession(), 100))(t)
 	require.Equal(t, 4, f.count("testbed_sessions"), "a session counts at most the bytes that it stores")
 	for _, label := range []string{"b", "c", "d", "e"} {
-		require.NoError(t, f.store.OpenLabelled(f.ctx(), f.client, newID(), label, keep))
+		require.NoError(t, f.store.OpenLabeled(f.ctx(), f.client, newID(), label, keep))
 	}
 	require.Equal(t, keep, f.openSessions())
 	_, ok := must2(f.store.StartSession(f.ctx(), f.client, verdict.Session{ID: newID().String(), Label: "f"}, keep))(t)

@@ -12,7 +12,7 @@ const (
 	MaxAllBytes  = 5 * MaxBytes // bytes of records for all sessions of a client together
 	MaxExchanges = 200_000      // maximum number of judged exchanges per session
 	MaxBytes     = 128 << 20    // bytes of records for a session without a label
-	MaxLabelled  = 4 << 20      // bytes of records for a session with a label
+	MaxLabeled   = 4 << 20      // bytes of records for a session with a label
 	MaxShown     = 1_000        // recorded jobs per response, and event ids per stream
 	MaxStates    = 5            // recorded states of unfinished jobs
 )

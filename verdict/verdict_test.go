@@ -217,7 +217,7 @@ func TestPagesHaveTheRules(t *testing.T) {
 	api, err := os.ReadFile("../docs/reference/api.md")
 	require.NoError(t, err)
 	for _, r := range rulesFor(false) {
-		require.Contains(t, string(page), fmt.Sprintf("\n- [`%s`](%s), %s: ", r.Rule, r.See, r.Level))
+		require.Contains(t, string(page), fmt.Sprintf("\n- [`%s`](%s) (%s): ", r.Rule, r.See, r.Level))
 		if strings.HasSuffix(r.See, "api.md#what-a-client-does") {
 			require.Contains(t, string(api), "\n- "+r.Quote+"\n")
 		}

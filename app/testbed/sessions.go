@@ -45,16 +45,16 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 // creates no jobs.
 func (s *Service) Enter(ctx context.Context, client job.ID, label, request string) (testbed.Scope, error) {
 	scope := testbed.Scope{Client: client}
-	session, unlabelled, err := s.Store.EnterSession(ctx, client, label, request)
-	if err != nil || !session.IsZero() || !unlabelled {
+	session, unlabeled, err := s.Store.EnterSession(ctx, client, label, request)
+	if err != nil || !session.IsZero() || !unlabeled {
 		scope.Session = session
 		return scope, err
 	}
-	if err := s.Store.OpenLabelled(ctx, client, app.NewID(), label, s.most); err != nil {
+	if err := s.Store.OpenLabeled(ctx, client, app.NewID(), label, s.most); err != nil {
 		return scope, err
 	}
-	scope.Session, unlabelled, err = s.Store.EnterSession(ctx, client, label, request)
-	if err == nil && scope.Session.IsZero() && unlabelled {
+	scope.Session, unlabeled, err = s.Store.EnterSession(ctx, client, label, request)
+	if err == nil && scope.Session.IsZero() && unlabeled {
 		err = job.Errorf(job.CodeValidationFailed, "A session with this label cannot start: this client has %d open sessions.",
 			s.most)
 	}

@@ -40,11 +40,11 @@ func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) 
 		r.Session.EndedAt = new(fault.Time(rec.real(*until)))
 	}
 	from := pg.FirstIDOf(since.Add(-pg.IDSkew))
-	labelled := pgtype.UUID{}
+	labeled := pgtype.UUID{}
 	if n.Label != "" { // the created_at of a job may be up to IDSkew before the start of the job's session
-		labelled, since = uuidOf(n.ID), since.Add(-pg.IDSkew)
+		labeled, since = uuidOf(n.ID), since.Add(-pg.IDSkew)
 	}
-	rec.args = []any{pg.UUID(client), labelled, pg.UUID(from), since, until, verdict.MaxExchanges}
+	rec.args = []any{pg.UUID(client), labeled, pg.UUID(from), since, until, verdict.MaxExchanges}
 	if r.Runs, err = rec.runs(ctx, r.Groups); err != nil {
 		return r, err
 	}

@@ -44,21 +44,21 @@ func forget(ctx context.Context, tx pgx.Tx, client job.ID, keep int) error {
 }
 
 // EnterSession finds the client's open session with this label. If there is none, it returns the zero id. If `request` is set,
-// EnterSession records that the request belongs to this session. `unlabelled` reports whether the client's session without a label is
+// EnterSession records that the request belongs to this session. `unlabeled` reports whether the client's session without a label is
 // open.
-func (s *Store) EnterSession(ctx context.Context, client job.ID, label, request string) (session job.ID, unlabelled bool, err error) {
+func (s *Store) EnterSession(ctx context.Context, client job.ID, label, request string) (session job.ID, unlabeled bool, err error) {
 	_, err = pg.QueryAs(ctx, s.db, "testbed", func(row pgx.CollectableRow) (struct{}, error) {
-		return struct{}{}, pg.ScanRow(row, &session, &unlabelled)
+		return struct{}{}, pg.ScanRow(row, &session, &unlabeled)
 	}, statement("enterSession"), pg.UUID(client), label, pg.Nullable(request))
-	return session, unlabelled, err
+	return session, unlabeled, err
 }
 
-// OpenLabelled opens a session with a label. The new session is a copy of the client's open session without a label, including the rules.
-// OpenLabelled does nothing if the client has no open session without a label. It also does nothing if the label is in use, or if the
+// OpenLabeled opens a session with a label. The new session is a copy of the client's open session without a label, including the rules.
+// OpenLabeled does nothing if the client has no open session without a label. It also does nothing if the label is in use, or if the
 // client has `keep` open sessions.
-func (s *Store) OpenLabelled(ctx context.Context, client, id job.ID, label string, keep int) error {
+func (s *Store) OpenLabeled(ctx context.Context, client, id job.ID, label string, keep int) error {
 	return s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, statement("openLabelled"), pg.UUID(client), pg.UUID(id), label, keep)
+		tag, err := tx.Exec(ctx, statement("openLabeled"), pg.UUID(client), pg.UUID(id), label, keep)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
@@ -67,15 +67,15 @@ func (s *Store) OpenLabelled(ctx context.Context, client, id job.ID, label strin
 }
 
 // EndSession ends a session of a client and removes the rules of its profile. It returns false if the session does not exist. A session
-// that has already ended is returned unchanged. Ending the session without a label also ends all labelled sessions.
+// that has already ended is returned unchanged. Ending the session without a label also ends all labeled sessions.
 func (s *Store) EndSession(ctx context.Context, client, id job.ID) (ended verdict.Session, ok bool, err error) {
 	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		ended, ok, err = pg.First(pg.RowsIn(ctx, tx, scanSession, statement("endSession"), pg.UUID(client), pg.UUID(id)))
 		if err != nil || !ok {
 			return err
 		}
-		if ended.Label == "" { // a separate statement also ends labelled sessions that began while endSession waited
-			if _, err := tx.Exec(ctx, statement("endLabelled"), pg.UUID(client)); err != nil {
+		if ended.Label == "" { // a separate statement also ends labeled sessions that began while endSession waited
+			if _, err := tx.Exec(ctx, statement("endLabeled"), pg.UUID(client)); err != nil {
 				return err
 			}
 		}
@@ -106,7 +106,7 @@ func (s *Store) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exch
 	}
 	most := verdict.MaxBytes
 	if !scope.Session.IsZero() {
-		most = verdict.MaxLabelled
+		most = verdict.MaxLabeled
 	}
 	n, err := s.db.Change(ctx, "testbed", statement("recordExchange"), pg.UUID(scope.Client), pg.UUID(scope.Session), string(text),
 		verdict.MaxExchanges, most)
@@ -114,7 +114,7 @@ func (s *Store) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exch
 }
 
 // OpenStreams counts the session's event streams that have no recorded end. For the session without a label, it also counts the streams of
-// the labelled sessions.
+// the labeled sessions.
 func (s *Store) OpenStreams(ctx context.Context, client job.ID, n verdict.Session) (int, error) {
 	return pg.QueryValue[int](ctx, s.db, statement("openStreams"), pg.UUID(client), uuidOf(n.ID), n.Label == "")
 }

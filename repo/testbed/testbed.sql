@@ -90,7 +90,7 @@ WITH own AS MATERIALIZED (
 SELECT own.session_id, EXISTS (SELECT FROM testbed_sessions WHERE client_id = @client AND label = '' AND ended_at IS NULL)
 FROM (SELECT) one LEFT JOIN own ON true
 
--- name: openLabelled
+-- name: openLabeled
 -- Opens a session with the label @label. Copies the settings and rules of the client's open session without a label. The counts of the
 -- copied rules start at 0. Locks the session without a label, so that it cannot end at the same time. No row: the session without a label
 -- is not open, the label is in use, or @most sessions are open.
@@ -135,7 +135,7 @@ RETURNING session_id
 UPDATE testbed_sessions SET ended_at = greatest(clock_timestamp(), created_at)
 WHERE session_id = @session AND client_id = @client AND (ended_at IS NULL) IS TRUE RETURNING {{sessionColumns}}
 
--- name: endLabelled
+-- name: endLabeled
 -- Ends all open sessions of a client that have a label, found by testbed_sessions_open.
 -- Parameters: @client
 UPDATE testbed_sessions SET ended_at = greatest(clock_timestamp(), created_at)

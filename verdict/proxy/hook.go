@@ -172,7 +172,7 @@ func (h *Hook) send(ctx context.Context, d *delivery, timeout time.Duration) (st
 	return res.StatusCode, res.Header, body, err
 }
 
-// sessionOf returns the latest labelled session with a job that the document names, or nil.
+// sessionOf returns the latest labeled session with a job that the document names, or nil.
 func (s *sessions) sessionOf(document any) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()

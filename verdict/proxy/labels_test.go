@@ -17,7 +17,7 @@ import (
 
 const sessionHeader = "ForgeRun-Session"
 
-func (b *bench) labelled(name string) (n verdict.Session) {
+func (b *bench) labeled(name string) (n verdict.Session) {
 	b.t.Helper()
 	var list struct{ Data []verdict.Session }
 	require.NoError(b.t, json.Unmarshal(b.own("GET", "sessions?label="+url.QueryEscape(name), "", 200), &list))
@@ -57,7 +57,7 @@ func TestLabels(t *testing.T) {
 	v, _ := b.verdict(main)
 	require.Zero(t, v.Recorded)
 	for n := range 6 {
-		session := b.labelled(fmt.Sprint("test ", n))
+		session := b.labeled(fmt.Sprint("test ", n))
 		require.NotNil(t, session.EndedAt)
 		require.Equal(t, 2, session.Recorded)
 		v, results := b.verdict(session.ID)
@@ -86,7 +86,7 @@ func TestLabelsOfDeliveries(t *testing.T) {
 	v, _ := b.verdict(main)
 	require.Equal(t, 1, v.Recorded)
 	require.Equal(t, verdict.Passed, v.Verdict)
-	require.Equal(t, 3, b.labelled("a").Recorded, "the submission, the delivery, and the dropped request")
+	require.Equal(t, 3, b.labeled("a").Recorded, "the submission, the delivery, and the dropped request")
 }
 
 func must[T any](v T, err error) T {

@@ -116,7 +116,7 @@ func (s *sessions) record(in *session, x *verdict.Exchange) {
 
 func (n *session) spare() bool {
 	if n.Label != "" {
-		return n.bytes < verdict.MaxLabelled
+		return n.bytes < verdict.MaxLabeled
 	}
 	return n.bytes < verdict.MaxBytes
 }

@@ -71,7 +71,7 @@ func about(m *fault.Match, operation string, r *http.Request, now time.Time) boo
 		(m.From == nil || !now.Before(time.Time(*m.From))) && (m.Until == nil || now.Before(time.Time(*m.Until)))
 }
 
-// rulesOf returns the rules of a labelled session. If `in` is nil, it returns the rules for requests without a label. An ended session
+// rulesOf returns the rules of a labeled session. If `in` is nil, it returns the rules for requests without a label. An ended session
 // has no rules. The caller holds the lock.
 func (s *sessions) rulesOf(in *session) *rules {
 	switch {

@@ -26,18 +26,18 @@ var (
 )
 
 // sessions holds the sessions of a proxy and its rules in memory. At most one session is open for each label, and at most one without a
-// label. The parameter "in" of methods is a labelled session, or nil for the session without a label.
+// label. The parameter "in" of methods is a labeled session, or nil for the session without a label.
 type sessions struct {
 	api     *api.API
 	base    string          // path of the target without a trailing slash
 	further map[string]bool // origins of all targets except the first
 	probe   func(address *url.URL, as http.Header) (status int, h http.Header, document any)
 
-	mu       sync.Mutex
-	all      []*session          // sorted by start
-	main     *session            // open session without a label; may be nil
-	labelled map[string]*session // open sessions with a label
-	rules    rules               // rules for requests without a label
+	mu      sync.Mutex
+	all     []*session          // sorted by start
+	main    *session            // open session without a label; may be nil
+	labeled map[string]*session // open sessions with a label
+	rules   rules               // rules for requests without a label
 }
 
 type session struct {
@@ -66,7 +66,7 @@ type jobSeen struct {
 	shown   time.Time   // time when a list or an event first showed the end; zero if none did
 }
 
-func newSessions(a *api.API) *sessions { return &sessions{api: a, labelled: map[string]*session{}} }
+func newSessions(a *api.API) *sessions { return &sessions{api: a, labeled: map[string]*session{}} }
 
 // open returns a session if it is open, and nil otherwise. The caller holds the lock.
 func (s *sessions) open(in *session) *session {
@@ -91,7 +91,7 @@ func (s *sessions) within(in *session, do func(n *session)) {
 func (s *sessions) start(n verdict.Session) (verdict.Session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n.Label == "" && s.main != nil || s.labelled[n.Label] != nil {
+	if n.Label == "" && s.main != nil || s.labeled[n.Label] != nil {
 		with := "without a label"
 		if n.Label != "" {
 			with = "with this label"
@@ -127,7 +127,7 @@ func (s *sessions) begin(n verdict.Session) (*session, error) {
 	if n.Label == "" {
 		s.main = began
 	} else {
-		s.labelled[n.Label] = began
+		s.labeled[n.Label] = began
 	}
 	kept, bytes := s.openOnes(), 0
 	for i, old := range slices.Backward(s.all) {
@@ -144,9 +144,9 @@ func (s *sessions) begin(n verdict.Session) (*session, error) {
 // The caller holds the lock.
 func (s *sessions) openOnes() int {
 	if s.main == nil {
-		return len(s.labelled)
+		return len(s.labeled)
 	}
-	return len(s.labelled) + 1
+	return len(s.labeled) + 1
 }
 
 // sessionFor returns the open session with the label. If there is none, it opens one with the settings of the open session without a label.
@@ -160,7 +160,7 @@ func (s *sessions) sessionFor(label string) (*session, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := s.labelled[label]; n != nil || s.main == nil {
+	if n := s.labeled[label]; n != nil || s.main == nil {
 		return n, nil
 	}
 	like := s.main.Session
@@ -204,7 +204,7 @@ func (s *sessions) get(id string) (verdict.Session, error) {
 	return n.Session, nil
 }
 
-// end ends a session and the faults of its profile. The end of the session without a label also ends all labelled sessions. For a session
+// end ends a session and the faults of its profile. The end of the session without a label also ends all labeled sessions. For a session
 // that has ended, end does nothing.
 func (s *sessions) end(id string) (verdict.Session, error) {
 	s.mu.Lock()
@@ -237,7 +237,7 @@ func (s *sessions) end(id string) (verdict.Session, error) {
 		for _, j := range ending.jobs {
 			j.as = nil
 		}
-		if delete(s.labelled, ending.Label); ending == s.main {
+		if delete(s.labeled, ending.Label); ending == s.main {
 			s.main = nil
 		}
 	}
@@ -252,7 +252,7 @@ func orMain(n *session) *session {
 	return n
 }
 
-// endingWith returns the open sessions that end with n: n itself and, if n has no label, all labelled sessions. The caller holds the lock.
+// endingWith returns the open sessions that end with n: n itself and, if n has no label, all labeled sessions. The caller holds the lock.
 func (s *sessions) endingWith(n *session) []*session {
 	var all []*session
 	for _, other := range s.all {
