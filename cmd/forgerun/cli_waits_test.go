@@ -28,8 +28,8 @@ func TestAcceptedWorkHasAnIDIfTheWaitEnds(t *testing.T) {
 		{"batch submit " + file + " --wait", "batch watch x", ""},
 		{"admin bulk start retry --all --wait", "admin bulk get x", ""},
 	} {
-		for flag, want := range map[string]int{"": command.Interrupted, " --timeout 3s": command.TimedOut} {
-			t.Run(call.args+flag, func(t *testing.T) {
+		for flag, want := range map[string]int{"": command.Interrupted, "--timeout 3s": command.TimedOut} {
+			t.Run(call.args+" "+flag, func(t *testing.T) {
 				t.Parallel()
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
@@ -51,7 +51,7 @@ func TestAcceptedWorkHasAnIDIfTheWaitEnds(t *testing.T) {
 					"FORGERUN_DATA_DIR": t.TempDir(), "HOME": t.TempDir(),
 				}
 				var stdout, stderr bytes.Buffer
-				code := run(ctx, strings.Fields(call.args+flag), func(name string) string { return environment[name] }, nil, &stdout, &stderr)
+				code := run(ctx, strings.Fields(call.args+" "+flag), func(name string) string { return environment[name] }, nil, &stdout, &stderr)
 				require.Equal(t, want, code, stderr.String())
 				require.Equal(t, call.stdout, stdout.String())
 				require.Contains(t, stderr.String(), " x was accepted. To follow it: forgerun "+call.follow+"\n")

@@ -113,7 +113,7 @@ func (s *Semaphore[K]) forget(client K) {
 	}
 }
 
-// serve gives free places to waiting clients. The client with the fewest places always comes next. If this client may not get another
+// serve lets waiting clients have the free places. The client with the fewest places always comes next. If this client may not get another
 // place, serve stops.
 func (s *Semaphore[K]) serve() {
 	for len(s.waiting) > 0 {
