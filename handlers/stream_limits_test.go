@@ -158,7 +158,8 @@ func TestClientThatSendsTooMuchIsCutOff(t *testing.T) {
 	th.closed(stream.ClientGone, 1)
 }
 
-// HeapInuse is not used, because it includes fragmentation that other tests have left: up to 10 KB per stream.
+// memory does not use HeapInuse, because this includes fragmentation that other tests have left. It would add up to 10 KB per stream to
+// the results.
 func memory() int64 {
 	var m runtime.MemStats
 	for range 4 { // one collection is not enough: it only halves stacks, and pooled buffers survive it

@@ -31,7 +31,7 @@ var BulkActions = []BulkAction{BulkRetry, BulkCancel, BulkDelete}
 
 // BulkFilter selects jobs. A job must match all members that are set.
 type BulkFilter struct {
-	All           bool   `json:"all,omitempty"` // selects all jobs; excludes all other members
+	All           bool   `json:"all,omitempty"` // selects all jobs; if true, no other member may be set
 	State         State  `json:"state,omitempty"`
 	Type          Type   `json:"type,omitempty"`
 	WorkKind      Kind   `json:"work_kind,omitempty"`

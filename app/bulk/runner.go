@@ -13,7 +13,8 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// The Runner applies items in parts. Each part is a transaction. After a part, the Runner pauses for as long as the part took.
+// The Runner applies a bulk operation to its items in parts. Each part is a transaction. After a part, the Runner pauses for as long as the
+// part took.
 const (
 	roundTime    = time.Second // maximum duration of a round; new operations start in the next round
 	gatherAtOnce = 2000        // jobs that one statement adds to an operation

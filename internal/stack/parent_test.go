@@ -46,8 +46,8 @@ func runAsParent(dir string) error {
 	select {}
 }
 
-// endThreads ends most threads of this process, as the Go runtime may do at any time. The servers must survive this, although Linux sends
-// the death signal when the thread that started a child ends.
+// endThreads ends most threads of this process, as the Go runtime may do at any time. Linux sends a child its death signal (Pdeathsig) when
+// the thread that started the child ends. The servers must survive this.
 func endThreads() {
 	var together, all sync.WaitGroup
 	const threads = 64

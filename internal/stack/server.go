@@ -26,9 +26,9 @@ type ServerOptions struct {
 	// Dir is the server's folder: its data (in "data"), its log, and the password of Postgres. It is created if missing.
 	//
 	// No server runs as root. If this process runs as root, the server runs as the owner of its existing data. Without data, it runs as user
-	// "postgres", "redis" or "valkey", or else as an unprivileged one. If this user cannot enter Dir (for example /root/x), the files are in a folder
-	// below /var/lib/forgerun. A link in Dir then points to that folder, and a warning is logged. MkdirTemp makes folders that the user can
-	// enter.
+	// "postgres", "redis" or "valkey", or else as an unprivileged one. If this user cannot enter Dir (for example /root/x), the files are in
+	// a folder below /var/lib/forgerun. A link in Dir then points to that folder, and a warning is logged. MkdirTemp makes folders that the
+	// user can enter.
 	Dir string
 	// Programs is a folder with the server's programs. It is used only if these programs are not installed on the machine.
 	Programs string

@@ -13,7 +13,7 @@ type uses struct {
 	memory int     // memory units (1 MiB) allocated in each step
 	blocks int     // blocks written in each step
 	// If `whole` is true, the first step takes all memory. The steps write all blocks, even after their time is over. If `whole` is false, a
-	// step stops when its time is over. A step that begins late still takes one memory unit or writes one block.
+	// step stops when its time is over. A step that begins after its end still takes one memory unit or writes one block.
 	whole bool
 }
 

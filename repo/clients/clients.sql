@@ -36,7 +36,7 @@ INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at, is
 VALUES (@key, @client, @secret_hash, @created_at, @expires_at, @issued_by, @made_by, @scope)
 
 -- name: changeKey
--- Changes a key of a locked client, found by primary key, and makes all processes drop the key from their caches.
+-- Changes an API key, found by primary key, and makes all processes drop it from their caches. The caller has locked the client.
 -- Parameters: @key, @expires_at, @revoked_at, @replaced_by
 WITH gone AS (
   UPDATE api_keys SET expires_at = @expires_at, revoked_at = @revoked_at, replaced_by = @replaced_by WHERE key_id = @key RETURNING key_id

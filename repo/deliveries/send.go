@@ -15,8 +15,8 @@ import (
 // MaxLookedEndpoints is the maximum number of endpoints that are read when deliveries are counted for operators.
 const MaxLookedEndpoints = 10_000
 
-// NewDeliveries finds deliveries that wait for their first attempt. It looks only at the latest deliveries of each job, and of each
-// client's events without a job.
+// NewDeliveries finds deliveries that wait for their first attempt. It looks only at the latest deliveries of each job, and at the
+// deliveries of each client's latest events without a job.
 func (s *Store) NewDeliveries(ctx context.Context, jobs, clients []job.ID) ([]job.DeliveryTask, error) {
 	return pg.Query(ctx, s.db, func(row pgx.CollectableRow) (t job.DeliveryTask, err error) {
 		return t, row.Scan(&t.ID, &t.ClientID, &t.Endpoint)

@@ -25,8 +25,8 @@
 -- The events of an attempt's end, in order: event.emitted, the final event, job.retries_exhausted, job.retried. job.retried belongs to the
 -- next attempt, so it is not in the report. @event_ids are the ids of job.assigned, job.running, job.succeeded and job.failed.
 --
--- Triggers: events_delivered on events writes the deliveries to webhooks and the callback; reports_published on
--- reports writes outcome_outbox if the session has forgerun.outcome_stream on.
+-- Two triggers run: events_delivered (table events) writes the deliveries to webhooks and to the callback. reports_published (table
+-- reports) writes outcome_outbox if the setting forgerun.outcome_stream is on.
 --
 -- stepWithin limits the claims of each client: it replaces {{within}} by {{withinLimit}}, which uses @most. The statement step replaces
 -- {{within}} by nothing.

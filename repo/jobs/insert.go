@@ -41,8 +41,8 @@ var errKeyInFlight = &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: pg
 	Detail: "Another request with this idempotency key was being processed. Repeat the request."}
 
 // InsertJob stores a submission in one statement: the key's row, the job and its first events. It returns only after the commit. For a
-// known idempotency key, it returns the first answer. InsertJob refuses an ended API key, see job.WithKey. It calls sub.Committed for each
-// new job, in the order of created_at. It does so even if ctx has ended.
+// known idempotency key, it returns the first answer. InsertJob refuses an expired or revoked API key, see job.WithKey. It calls
+// sub.Committed for each new job, in the order of created_at. It does so even if ctx has ended.
 func (s *Store) InsertJob(ctx context.Context, sub job.Submission) (job.Receipt, error) {
 	return s.inserts.Do(ctx, insertion{Submission: sub, apiKey: job.KeyOf(ctx)})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// afterOwner scans the first columns of a row into `owner`, and the other columns like CollectableRow.
+// afterOwner is a row. Its first columns are scanned into `owner`, the others into the arguments of Scan.
 type afterOwner struct {
 	pgx.CollectableRow
 	owner []any

@@ -49,7 +49,8 @@ func (q *Queue) Watch(ctx context.Context) {
 	}
 }
 
-// look reads the paused queues. With `everything`, it also reads the eviction policy and queue lengths, and registers lost queues.
+// look reads the paused queues. With `everything`, it also reads the eviction policy and queue lengths, and registers queues that asynq
+// does not know.
 func (q *Queue) look(ctx context.Context, everything bool) {
 	paused, err := pausedQueues(ctx, q.redis.Client)
 	if err != nil {

@@ -122,7 +122,7 @@ func unpacked(packed []byte) []byte {
 	return text
 }
 
-// parts computes the sum of a multipart body while the body passes through the proxy. The sum does not depend on the boundary.
+// parts computes a hash of a multipart body while the body passes through the proxy. The sum does not depend on the boundary.
 type parts struct {
 	*io.PipeWriter
 	sum chan string

@@ -13,7 +13,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Without a description, the proxy finds a job by the standards. The address of the job in the response leads through the proxy.
+// Without a description of the API, the proxy finds a job by standard headers such as Location. The address of the job
+// in the response leads through the proxy.
 func TestJobsAreFoundByStandards(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]func(r *http.Request, id int64) http.Header{

@@ -64,7 +64,7 @@ func plain(text []byte) bool {
 	return !slices.ContainsFunc(text, func(b byte) bool { return b >= 0x7f || b < ' ' && b != '\n' && b != '\t' })
 }
 
-// escape escapes text, but keeps an incomplete character or mark at its end for the next Write.
+// escape escapes text. If the text ends within a UTF-8 character or within ownMark, escape keeps this part for the next Write.
 func (w *Writer) escape(text []byte) []byte {
 	complete := len(text)
 	if at := bytes.LastIndexByte(text, ownMark[0]); at >= 0 && len(text)-at <= len(ownMark) && strings.HasPrefix(ownMark, string(text[at:])) {

@@ -70,7 +70,7 @@ func New(o Options) *Engine {
 
 func (e *Engine) watched() bool { return e.o.Scenario.Readers.Streams > 0 }
 
-// Late returns how late the latest request of an open loop was sent, compared with the plan.
+// Late returns the delay of the request of an open loop that was sent last: its send time minus its planned time.
 func (e *Engine) Late() time.Duration { return time.Duration(e.late.Load()) }
 
 // Tickets returns the number of submissions that the plan has produced so far.
