@@ -130,8 +130,9 @@ func (r *searchRun) play(ctx context.Context) int {
 	})
 }
 
-func (r *searchRun) replayed(file string) string {
-	words := []string{"forgerun", "verdict", "--faults", file}
+// verdictCommand returns the command line of a verdict for the same client and API.
+func (r *searchRun) verdictCommand(flags ...string) string {
+	words := append([]string{"forgerun", "verdict"}, flags...)
 	for _, target := range r.targets {
 		words = append(words, "--target", target)
 	}

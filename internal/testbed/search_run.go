@@ -153,7 +153,7 @@ func (r *searchRun) writeFindings(report *search.Report) error {
 	page := search.Page{Report: report, Replays: map[string]string{}}
 	for _, f := range report.All() {
 		file := filepath.Join(r.dir, f.Name+".yaml")
-		page.Replays[f.Name] = r.replayed(file)
+		page.Replays[f.Name] = r.verdictCommand("--faults", file)
 		content, err := f.YAML(page.Replays[f.Name])
 		if err == nil {
 			err = r.writeFile(file, content)
@@ -202,7 +202,7 @@ func (r *searchRun) describe(b *strings.Builder, f *search.Finding) {
 			fmt.Fprintf(b, "    see       %s\n", broken.See)
 		}
 	}
-	fmt.Fprintf(b, "\n  %s. Replay:\n    %s\n\n", f.Rate(), r.replayed(filepath.Join(r.dir, f.Name+".yaml")))
+	fmt.Fprintf(b, "\n  %s. Replay:\n    %s\n\n", f.Rate(), r.verdictCommand("--faults", filepath.Join(r.dir, f.Name+".yaml")))
 }
 
 func (r *searchRun) replay(ctx context.Context) int {
@@ -240,7 +240,7 @@ func (r *searchRun) replay(ctx context.Context) int {
 
 func (r *searchRun) unsearchable(err error) int {
 	if errors.Is(err, search.ErrBroken) {
-		err = fmt.Errorf("%s: fix this first (forgerun verdict --profile none)", strings.ReplaceAll(err.Error(), "\n", ": "))
+		err = fmt.Errorf("%s; fix this first:\n  %s", strings.ReplaceAll(err.Error(), "\n", ": "), r.verdictCommand("--profile", noFaults))
 	}
 	return r.Unusable(err)
 }

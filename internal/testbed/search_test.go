@@ -65,6 +65,19 @@ func TestSearch(t *testing.T) {
 	require.Contains(t, said, "the client breaks even without faults: it failed (exit status 1): ")
 }
 
+func TestUnsearchable(t *testing.T) {
+	t.Parallel()
+	target := endedJobs(t)
+	for command, want := range map[string]string{
+		"false": "the client breaks even without faults: it failed (exit status 1); fix this first:\n" +
+			"  forgerun verdict --profile none --target " + target + " --url-env API_URL -- false\n",
+	} {
+		code, _, stderr := invoke(t, "search", "--workers", "1", "--out", t.TempDir(), "--target", target, "--url-env", "API_URL", "--", command)
+		require.Equal(t, exitUnusable, code, stderr)
+		require.Equal(t, "forgerun: "+want, stderr)
+	}
+}
+
 func TestSearchAsJSON(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := invoke(t, "search", "--json", "--first", "--out", t.TempDir(), "--target", endedJobs(t), "--",

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
@@ -24,7 +25,7 @@ func (s *search) measure(ctx context.Context) error {
 	for _, p := range runs {
 		t := p.trial
 		if t.Failed != "" {
-			return errors.Join(ErrBroken, errors.New("it failed ("+t.Failed+"): "+t.LastLine))
+			return errors.Join(ErrBroken, errors.New(strings.TrimSuffix("it failed ("+t.Failed+"): "+t.LastLine, ": ")))
 		}
 		for _, r := range t.Results {
 			if r.Status == verdict.Fail {
