@@ -239,7 +239,10 @@ func (r *searchRun) replay(ctx context.Context) int {
 }
 
 func (r *searchRun) unsearchable(err error) int {
-	if errors.Is(err, search.ErrBroken) {
+	switch {
+	case errors.Is(err, search.ErrSilent):
+		err = fmt.Errorf("%w. %s", err, r.unusedAddress())
+	case errors.Is(err, search.ErrBroken):
 		err = fmt.Errorf("%s; fix this first:\n  %s", strings.ReplaceAll(err.Error(), "\n", ": "), r.verdictCommand("--profile", noFaults))
 	}
 	return r.Unusable(err)

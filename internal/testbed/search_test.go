@@ -69,6 +69,7 @@ func TestUnsearchable(t *testing.T) {
 	t.Parallel()
 	target := endedJobs(t)
 	for command, want := range map[string]string{
+		"true": "no request arrived. Does the command use FORGERUN_URL, or a variable of --url-env, instead of " + target + "?\n",
 		"false": "the client breaks even without faults: it failed (exit status 1); fix this first:\n" +
 			"  forgerun verdict --profile none --target " + target + " --url-env API_URL -- false\n",
 	} {

@@ -185,13 +185,17 @@ func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.
 		shown.Notes = append(shown.Notes, note)
 	}
 	if requests == 0 && len(sessions) > 0 {
-		note := "Does the command use FORGERUN_URL and FORGERUN_API_KEY?"
-		if len(v.targets) > 0 {
-			note = "Does the command use FORGERUN_URL, or a variable of --url-env, instead of " + v.shown() + "?"
-		}
-		shown.Notes = append(shown.Notes, note)
+		shown.Notes = append(shown.Notes, v.unusedAddress())
 	}
 	return cmp.Or(err, ended)
+}
+
+// unusedAddress asks about the likely reason why no request arrived.
+func (v *verdictRun) unusedAddress() string {
+	if len(v.targets) > 0 {
+		return "Does the command use FORGERUN_URL, or a variable of --url-env, instead of " + v.shown() + "?"
+	}
+	return "Does the command use FORGERUN_URL and FORGERUN_API_KEY?"
 }
 
 func explainFailure(failed error, sessions []shownSession, by string) string {

@@ -39,6 +39,9 @@ func (s *search) measure(ctx context.Context) error {
 		s.base.jobs = 0
 	}
 	s.report.Operations = operations(runs[0].trial.Entries)
+	if len(runs[0].trial.Entries) == 0 {
+		return ErrSilent
+	}
 	if len(s.report.Operations) == 0 {
 		return errors.New("no request of the client is a known operation: describe the API with --api or --openapi")
 	}

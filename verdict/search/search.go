@@ -57,6 +57,9 @@ func (p Progress) String() string {
 // ErrBroken means that the client breaks a rule or fails without faults, so a search makes no sense.
 var ErrBroken = errors.New("the client breaks even without faults")
 
+// ErrSilent means that the client sent no request.
+var ErrSilent = errors.New("no request arrived")
+
 // Finding is a schedule that broke the client. A finding is minimal unless Cut is set or the finding is flaky.
 type Finding struct {
 	Name     string        `json:"name"`

@@ -290,6 +290,9 @@ func TestSearchRefusesABrokenClient(t *testing.T) {
 		require.ErrorIs(t, err, ErrBroken, name)
 	}
 	_, err := Search(t.Context(), Config{Workers: 1, Run: run(&Trial{}), Progress: func(Progress) {}})
+	require.ErrorIs(t, err, ErrSilent)
+	unknown := &Trial{Entries: []verdict.Entry{{}}}
+	_, err = Search(t.Context(), Config{Workers: 1, Run: run(unknown), Progress: func(Progress) {}})
 	require.ErrorContains(t, err, "describe the API")
 	failed := errors.New("the service is gone")
 	_, err = Search(t.Context(), Config{
