@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -23,8 +24,9 @@ First runs the command without faults: it must succeed. Then runs it many times,
 with other faults: each fault at each operation, pairs of faults, and longer sequences that
 reach new combinations of fault, operation and job state. A sequence breaks the client if
 
-  the client breaks a rule of the verdict of level "must",
+  the client breaks a rule of the verdict of level "must" (with --strict, any rule),
   the command fails or never ends, although all of the faults are temporary,
+  it succeeds without learning how a job ended, although it learns this without faults,
   or it succeeds with more or fewer jobs than without faults.
 
 Each sequence that breaks the client is made as short and simple as possible, run again
@@ -86,6 +88,7 @@ func (r *searchRun) searchFlags() *pflag.FlagSet {
 	f.BoolVar(&r.First, "first", false, "stop at the first finding")
 	f.StringSliceVar(&r.rules, "rules", nil, "`ids` of the rules to judge, separated by commas; default: all")
 	f.StringSliceVar(&r.skip, "skip", nil, "`ids` of rules not to judge")
+	f.BoolVar(&r.policy.Strict, "strict", false, "also count broken rules of level \"should\"")
 	return f
 }
 
@@ -130,6 +133,17 @@ func (r *searchRun) play(ctx context.Context) int {
 	})
 }
 
+// replayed returns the command line that replays a finding and fails while the client breaks its rules.
+func (r *searchRun) replayed(f *search.Finding) string {
+	flags := []string{"--faults", filepath.Join(r.dir, f.Name+".yaml")}
+	for _, b := range f.Breaks {
+		if b.Level == verdict.Should {
+			flags = append(flags, "--require", b.Rule)
+		}
+	}
+	return r.verdictCommand(flags...)
+}
+
 // verdictCommand returns the command line of a verdict for the same client and API.
 func (r *searchRun) verdictCommand(flags ...string) string {
 	words := append([]string{"forgerun", "verdict"}, flags...)
@@ -142,6 +156,9 @@ func (r *searchRun) verdictCommand(flags ...string) string {
 		if flag[1] != "" {
 			words = append(words, flag[0], flag[1])
 		}
+	}
+	if r.policy.Strict {
+		words = append(words, "--strict")
 	}
 	if r.forward {
 		words = append(words, "--forward")

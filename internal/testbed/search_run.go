@@ -77,6 +77,9 @@ func (r *searchRun) try(ctx context.Context, worker int, rules []fault.Rule, lim
 			t.Entries = append(t.Entries, e)
 		}
 	}
+	for i := range t.Results {
+		v.policy.Apply(&t.Results[i])
+	}
 	return t, errors.Join(err, ended)
 }
 
@@ -152,11 +155,10 @@ func (r *searchRun) writeFindings(report *search.Report) error {
 	}
 	page := search.Page{Report: report, Replays: map[string]string{}}
 	for _, f := range report.All() {
-		file := filepath.Join(r.dir, f.Name+".yaml")
-		page.Replays[f.Name] = r.verdictCommand("--faults", file)
+		page.Replays[f.Name] = r.replayed(&f)
 		content, err := f.YAML(page.Replays[f.Name])
 		if err == nil {
-			err = r.writeFile(file, content)
+			err = r.writeFile(filepath.Join(r.dir, f.Name+".yaml"), content)
 		}
 		if err != nil {
 			return fmt.Errorf("--out: %w", err)
@@ -202,7 +204,7 @@ func (r *searchRun) describe(b *strings.Builder, f *search.Finding) {
 			fmt.Fprintf(b, "    see       %s\n", broken.See)
 		}
 	}
-	fmt.Fprintf(b, "\n  %s. Replay:\n    %s\n\n", f.Rate(), r.verdictCommand("--faults", filepath.Join(r.dir, f.Name+".yaml")))
+	fmt.Fprintf(b, "\n  %s. Replay:\n    %s\n\n", f.Rate(), r.replayed(f))
 }
 
 func (r *searchRun) replay(ctx context.Context) int {

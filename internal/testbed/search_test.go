@@ -18,12 +18,20 @@ import (
 // The API ends its jobs at once and ignores idempotency keys.
 func endedJobs(t *testing.T) string {
 	t.Helper()
+	return jobsShown(t, "succeeded")
+}
+
+// The API is the same, but its responses to submissions show another state.
+func jobsShown(t *testing.T, submitted string) string {
+	t.Helper()
 	var made atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if r.Method == http.MethodPost {
 			w.Header().Set("Location", fmt.Sprint("/jobs/", made.Add(1)))
 			w.WriteHeader(http.StatusAccepted)
+			fmt.Fprintf(w, `{"status": %q}`, submitted)
+			return
 		}
 		fmt.Fprint(w, `{"status": "succeeded"}`)
 	}))
@@ -63,6 +71,31 @@ func TestSearch(t *testing.T) {
 	code, said = run("; false", "search", "--regressions", out)
 	require.Equal(t, exitUnusable, code, said)
 	require.Contains(t, said, "the client breaks even without faults: it failed (exit status 1): ")
+}
+
+func TestSearchCountsShouldRules(t *testing.T) {
+	t.Parallel()
+	target, out := jobsShown(t, "queued"), t.TempDir()
+	file := filepath.Join(out, "read.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("- {match: {operation: read, nth: 1}, effect: {status: 503, retry_after: 1}}\n"), 0o600))
+	const submit = `job=$(curl -sf -D - -o /dev/null "$FORGERUN_URL/jobs" -d '{}' | sed -n 's/^location: *//Ip' | tr -d '\r'); `
+	run := func(read string, flags ...string) (code int, said string) {
+		code, stdout, stderr := invoke(t, append(flags, "--target", target, "--", "sh", "-c", submit+read)...)
+		return code, stdout + stderr
+	}
+	const silent = `curl -s "$FORGERUN_URL$job" || true`
+	code, said := run(silent, "search", "--regressions", out)
+	require.Equal(t, exitDifferent, code, said)
+	require.Contains(t, said, "BROKEN  "+file+"\n          outcome-learned: ")
+	code, said = run(silent, "verdict", "--faults", file, "--require", "outcome-learned")
+	require.Equal(t, exitDifferent, code, said)
+
+	const impatient = `curl -sf "$FORGERUN_URL$job" || curl -sf "$FORGERUN_URL$job"`
+	code, said = run(impatient, "search", "--regressions", out)
+	require.Equal(t, exitOK, code, said)
+	code, said = run(impatient, "search", "--regressions", out, "--strict")
+	require.Equal(t, exitDifferent, code, said)
+	require.Contains(t, said, "BROKEN  "+file+"\n          backoff: ")
 }
 
 func TestUnsearchable(t *testing.T) {

@@ -34,6 +34,7 @@ func (s *search) measure(ctx context.Context) error {
 		}
 		s.base.took = max(s.base.took, t.Took)
 	}
+	s.base.learns = !slices.ContainsFunc(runs, func(p *pending) bool { return !p.trial.learns() })
 	s.base.jobs = runs[0].trial.jobs()
 	if slices.ContainsFunc(runs, func(p *pending) bool { return p.trial.jobs() != s.base.jobs }) {
 		s.base.jobs = 0

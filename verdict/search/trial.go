@@ -34,6 +34,7 @@ const (
 type Break struct {
 	Rule     string            `json:"rule"` // id of a rule, or one of the constants above
 	Title    string            `json:"title"`
+	Level    verdict.Level     `json:"level,omitempty"` // empty if no rule is broken
 	See      string            `json:"see,omitempty"`
 	Quote    string            `json:"quote,omitempty"`
 	Found    string            `json:"found"`
@@ -46,14 +47,17 @@ type Break struct {
 func (b Break) group() string { return b.Rule + "\n" + b.shape }
 
 type base struct {
-	jobs int           // number of submitted jobs; 0 if it varies
-	took time.Duration // longest time of a run
+	jobs   int           // number of submitted jobs; 0 if it varies
+	took   time.Duration // longest time of a run
+	learns bool          // whether the client learned in each run how its jobs ended
 }
 
 // breaks returns the problems in a trial under a schedule.
 func (b *base) breaks(s Schedule, t *Trial) (all []Break) {
+	// A client that succeeds claims to know how its jobs ended, unless it never looks or a fault allows it to give up.
+	silent := b.learns && t.Failed == "" && !s.happened(t).mayFail()
 	for _, r := range t.Results {
-		if r.Status != verdict.Fail || len(r.Evidence) == 0 {
+		if r.Status != verdict.Fail && !(silent && r.Rule == outcomeLearned && r.Status == verdict.Warn) || len(r.Evidence) == 0 {
 			continue
 		}
 		e := r.Evidence[0]
@@ -62,7 +66,7 @@ func (b *base) breaks(s Schedule, t *Trial) (all []Break) {
 			request = e.Request.Request
 		}
 		all = append(all, Break{
-			Rule: r.Rule, Title: r.Title, See: r.See, Quote: r.Quote, Found: e.Found, Expected: e.Expected, Evidence: &e,
+			Rule: r.Rule, Title: r.Title, Level: r.Level, See: r.See, Quote: r.Quote, Found: e.Found, Expected: e.Expected, Evidence: &e,
 			shape: shape(request) + " " + shape(e.Found),
 		})
 	}
@@ -94,9 +98,24 @@ func (b *base) breaks(s Schedule, t *Trial) (all []Break) {
 	return all
 }
 
+const outcomeLearned = "outcome-learned"
+
+// learns reports whether the client learned how its jobs ended.
+func (t *Trial) learns() (learned bool) {
+	for _, r := range t.Results {
+		if r.Rule == outcomeLearned {
+			if r.Status.Broken() {
+				return false
+			}
+			learned = learned || r.Status == verdict.OK
+		}
+	}
+	return learned
+}
+
 // severity returns the sort key of a rule. The most harmful rules have the lowest keys.
 func severity(rule string) int {
-	if i := slices.Index([]string{"no-duplicates", "one-job-per-intention", "outcome-learned", "lost-answer"}, rule); i >= 0 {
+	if i := slices.Index([]string{"no-duplicates", "one-job-per-intention", outcomeLearned, "lost-answer"}, rule); i >= 0 {
 		return i - 4
 	}
 	return 0

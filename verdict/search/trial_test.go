@@ -18,7 +18,7 @@ func met(operation string, e fault.Effect) verdict.Entry {
 
 func TestBreaks(t *testing.T) {
 	t.Parallel()
-	b := base{jobs: 2, took: time.Second}
+	b := base{jobs: 2, took: time.Second, learns: true}
 	made := func(n int) (entries []verdict.Entry) {
 		for job := range n {
 			entries = append(entries, verdict.Entry{Of: fault.Submissions, Job: fmt.Sprint(job)})
@@ -27,6 +27,7 @@ func TestBreaks(t *testing.T) {
 	}
 	evidence := []verdict.Evidence{{Found: "found"}}
 	gone := Schedule{{Operation: "read", Of: fault.Lookups, Nth: 1, Times: 1, Effect: missing}}
+	unlearned := []verdict.Result{{Rule: outcomeLearned, Status: verdict.Warn, Evidence: evidence}}
 	for name, c := range map[string]struct {
 		schedule Schedule
 		trial    Trial
@@ -45,12 +46,38 @@ func TestBreaks(t *testing.T) {
 		"a warning": {nil, Trial{Entries: made(2), Results: []verdict.Result{
 			{Rule: "retry-after", Status: verdict.Warn, Evidence: evidence},
 		}}, nil},
+		"succeeds without an outcome": {nil, Trial{Entries: made(2), Results: unlearned}, []string{outcomeLearned}},
+		"fails without an outcome":    {nil, Trial{Failed: "exit status 1", Results: unlearned}, []string{commandFails}},
+		"no outcome, which a fault allows": {gone, Trial{
+			Entries: append(made(2), met("read", missing)), Results: unlearned,
+		}, nil},
 	} {
 		var got []string
 		for _, broken := range b.breaks(c.schedule, &c.trial) {
 			got = append(got, broken.Rule)
 		}
 		require.Equal(t, c.want, got, name)
+	}
+	b.learns = false
+	require.Empty(t, b.breaks(nil, &Trial{Entries: made(2), Results: unlearned}))
+}
+
+func TestLearns(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		statuses []verdict.Status
+		want     bool
+	}{
+		{nil, false},
+		{[]verdict.Status{verdict.NotTested}, false},
+		{[]verdict.Status{verdict.NotTested, verdict.OK}, true},
+		{[]verdict.Status{verdict.OK, verdict.Warn}, false},
+	} {
+		var trial Trial
+		for _, status := range c.statuses {
+			trial.Results = append(trial.Results, verdict.Result{Rule: outcomeLearned, Status: status})
+		}
+		require.Equal(t, c.want, trial.learns(), c.statuses)
 	}
 }
 

@@ -29,6 +29,12 @@ func (p Policy) level(rule string, own verdict.Level) verdict.Level {
 	return own
 }
 
+// Apply sets the level and the status of a result.
+func (p Policy) Apply(r *verdict.Result) {
+	r.Level = p.level(r.Rule, r.Level)
+	r.Status = r.Status.At(r.Level)
+}
+
 // Session is the result of one session.
 type Session struct {
 	Disturbed string // name of the profile, or of the file of faults, or "none"
@@ -57,8 +63,7 @@ func (s *Summary) judge(n *Session) {
 	counts := map[verdict.Status]int{}
 	for i := range n.Results {
 		r := &n.Results[i]
-		r.Level = s.Policy.level(r.Rule, r.Level)
-		r.Status = r.Status.At(r.Level)
+		s.Policy.Apply(r)
 		if r.Status == verdict.Fail && s.Baseline.has(n.Disturbed, n.Label, r.Rule) {
 			r.Status = verdict.Warn
 		}
