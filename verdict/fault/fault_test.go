@@ -119,6 +119,26 @@ func TestMovedBy303(t *testing.T) {
 	}
 }
 
+// A client may give up on a read after three tries.
+func TestReadsAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, p := range []Profile{Default, Overloaded} {
+		for seed := range int64(50) {
+			failing, full := map[int]bool{}, false
+			for _, r := range p.Rules(someAPI, seed) {
+				if r.Match.Operation == "status" && r.Match.Nth > 0 {
+					failing[r.Match.Nth] = r.Effect.Status >= 400 || r.Effect.Close != ""
+					full = full || r.Effect.Status == 503
+				}
+			}
+			require.True(t, full, p)
+			for n := range failing {
+				require.False(t, failing[n] && failing[n+1] && failing[n+2], "%s, seed %d", p, seed)
+			}
+		}
+	}
+}
+
 func TestTimesMayBeLowerCase(t *testing.T) {
 	t.Parallel()
 	var upper, lower Match

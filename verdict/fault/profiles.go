@@ -101,6 +101,7 @@ func (p *plan) short() []Rule {
 	limited, refused := Effect{Status: 429, Code: p.Limited, RetryAfter: new(2)}, Effect{Close: CloseBefore, Reset: true}
 	odd := Effect{Unfinished: true, JobStatus: unknownState, Extensions: true}
 	return slices.Concat(p.first(p.submissions, lost, full), p.first(p.lookups, limited, refused, odd, Effect{Moved: 307}),
+		chainFrom(5, p.lookups, once(odd), once(full)), // odd comes first, so that at most two reads in a row fail
 		p.first(p.outcomes, Effect{Close: CloseMidBody}), p.first(p.streams, Effect{CutAfter: new(1)}),
 		p.first([]string{Delivery}, Effect{Tamper: TamperSignature, Repeat: 1}, Effect{Drop: true, Delay: Duration(time.Second)}))
 }
@@ -116,8 +117,8 @@ func (p *plan) flakyNetwork() []Rule {
 
 func (p *plan) overloaded() []Rule {
 	full, limited := Effect{Status: 503, Code: p.Full, RetryAfter: new(1)}, Effect{Status: 429, Code: p.Limited, RetryAfter: new(2)}
-	return slices.Concat(p.first(p.submissions, full, limited), p.first(p.lookups, limited), p.first(p.outcomes, limited),
-		p.first(p.streams, limited), random(p.submissions, 0.15, full), random(all, 0.15, limited),
+	return slices.Concat(p.first(p.submissions, full, limited), p.first(p.lookups, full, limited),
+		p.first(p.outcomes, limited), p.first(p.streams, limited), random(p.submissions, 0.15, full), random(all, 0.15, limited),
 		random(all, 0.2, Effect{Delay: Duration(500 * time.Millisecond)}))
 }
 
