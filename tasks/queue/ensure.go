@@ -132,10 +132,10 @@ const (
 	waits finding = iota // the task will run
 	made                 // the task was made to run now
 	freed                // removed; its id can be used again
-	taken                // the task's worker seems to be gone, and no other worker can take it
+	taken                // the task's worker seems to be gone, and no other worker can take the task
 )
 
-// ensureOne creates a task, unless an existing one will run. If a lost task occupies the id, it uses the next id.
+// ensureOne creates a task, unless an existing one will run. If a lost task occupies the id, ensureOne uses the next id.
 func (l *look) ensureOne(ctx context.Context, h hint, notDue bool) (bool, error) {
 	for n, tries := 0, 0; n <= maxAgain && tries <= 2*maxAgain; tries++ {
 		err := l.queue.put(ctx, h, n)

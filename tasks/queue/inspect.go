@@ -101,7 +101,7 @@ func (i *Inspection) readServers(ctx context.Context, client redis.UniversalClie
 
 func readServer(ctx context.Context, c *redis.Client) (ServerFacts, error) {
 	s := ServerFacts{Address: c.Options().Addr}
-	// Ask for all sections, because an older server accepts only one name.
+	// Older servers accept only one section name, so ask for all sections.
 	info, err := c.Info(ctx).Result()
 	if err != nil {
 		return s, err
@@ -129,7 +129,8 @@ func (s *ServerFacts) readInfo(info string) {
 	s.MaxMemory, s.Used = number("maxmemory"), number("used_memory")
 }
 
-// clockTries is how often Inspect reads the clock. The fastest response is used, because it is the most accurate.
+// clockTries is the number of times that Inspect reads the server's clock. Inspect uses the fastest response, because that response is
+// the most accurate.
 const clockTries = 3
 
 // readClock sets ClockOffset and RoundTrip. It returns no error if the server refuses TIME, for instance while it is loading.

@@ -28,7 +28,7 @@ func (q *Queue) LastOutcome(ctx context.Context, stream string) (last string, er
 // entries. An entry has the fields "key", "content-type" and "value", and "content-language" if the language is known. `before` is the id
 // of the entry directly before the new ones, or "" if the stream was empty. `last` is the id of the last new entry. If another process
 // appends between two round trips, `before` is the id of the last entry of that process. After an error, some entries may have been
-// appended. The caller can then append all entries again: some appear twice, but in order.
+// appended. The caller can then append all entries again. Some entries then appear twice.
 func (q *Queue) AppendOutcomes(
 	ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry,
 ) (before, last string, err error) {

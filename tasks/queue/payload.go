@@ -65,7 +65,7 @@ type jobPayload struct {
 	Job      job.ID     `json:"job"`
 	Attempt  int        `json:"attempt"`
 	Dispatch int        `json:"dispatch,omitempty"`
-	RunAt    time.Time  `json:"run_at,omitzero"` // exact time; asynq's own is rounded to seconds
+	RunAt    time.Time  `json:"run_at,omitzero"` // exact time; asynq's own time is rounded to seconds
 	Kind     job.Kind   `json:"kind,omitempty"`
 	Client   job.ID     `json:"client,omitzero"`
 	Reason   job.Reason `json:"reason,omitempty"` // failure of the previous attempt

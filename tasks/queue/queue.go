@@ -1,7 +1,7 @@
 // Package queue puts tasks into the asynq queues and reads their state.
 //
-// A task is a hint: "check job J, attempt N", or "check delivery D". A task may come late, twice, or never. Unsent tasks are counted and
-// dropped. The relay creates dropped tasks again from Postgres.
+// A task is a hint: "check job J, attempt N", or "check delivery D". A task may come late, twice, or never. If a task cannot be sent, it
+// is counted and dropped. The relay creates dropped tasks again from Postgres.
 package queue
 
 import (
@@ -44,8 +44,9 @@ type Config struct {
 
 // Queue puts tasks into Redis and publishes notifications.
 //
-// Enqueue, EnqueueDelivery, Remove, RemoveDeliveries, SignalCancel and Publish are best effort and do not block. Progress waits briefly.
-// Ensure, EnsureDeliveries and AppendOutcomes wait for a few round trips to Redis. redisconn.Options.Timeout limits each round trip.
+// Enqueue, EnqueueDelivery, Remove, RemoveDeliveries, SignalCancel and Publish are best effort and do not block. Progress waits for
+// Redis, but only briefly. Ensure, EnsureDeliveries and AppendOutcomes wait for a few round trips to Redis. redisconn.Options.Timeout
+// limits each round trip.
 type Queue struct {
 	*notify.Publisher
 	redis    *redisconn.Redis
@@ -117,7 +118,7 @@ func (q *Queue) Start() {
 	q.removals.Start()
 }
 
-// Stop sends the buffered tasks and ends; see notify.Sender.Stop. Later tasks, signals and notifications are dropped.
+// Stop sends the buffered tasks and then ends the senders; see notify.Sender.Stop. Later tasks, signals and notifications are dropped.
 func (q *Queue) Stop(ctx context.Context) error {
 	_ = q.Publisher.Stop(ctx)
 	_ = q.jobs.Stop(ctx)
@@ -166,8 +167,8 @@ func (q *Queue) put(ctx context.Context, h hint, n int) (err error) {
 	return err
 }
 
-// processAt converts t from the service's time to the machine's time. With a frozen clock the result would be infinite, so it is at most a
-// year ahead.
+// processAt converts t from the service's time to the machine's time. With a frozen clock the result would be infinite. So the result is
+// limited to a year ahead.
 func (q *Queue) processAt(t time.Time) time.Time {
 	if t.IsZero() {
 		return t

@@ -277,7 +277,7 @@ func TestRemove(t *testing.T) {
 	redistest.Ensure(t, q, active)
 	move(t, r, redisconn.Jobs, TaskName(active), "active", time.Minute)
 	require.NoError(t, q.sendRemovals(t.Context(), []removal{{queue: redisconn.Jobs, id: TaskName(late)}}))
-	redistest.Ensure(t, q, scheduled, pending, archived, late) // `late` is added only after the first removal
+	redistest.Ensure(t, q, scheduled, pending, archived, late) // the first removal, before this line, found no task `late`
 	require.NoError(t, r.Inspector.ArchiveTask(redisconn.Jobs, TaskName(archived)))
 	require.Equal(t, 2, redistest.Must(q.EnsureDeliveries(t.Context(), deliveries))(t))
 	for _, task := range []job.Task{active, scheduled, pending, archived} {

@@ -57,8 +57,8 @@ func (q *Queue) sendRemovals(ctx context.Context, removals []removal) error {
 	return nil
 }
 
-// remove removes the task, and returns true if the task was missing. It leaves a pending task if the list is long, because Redis would
-// search the whole list. The worker that gets the task drops it.
+// remove removes the task, and returns true if the task was missing. If the pending list is long, remove leaves a pending task in it,
+// because Redis would search the whole list. The worker that gets the task drops the task.
 func (q *Queue) remove(ctx context.Context, r removal) (gone bool, err error) {
 	if q.Condition().Long {
 		if info, err := q.redis.Inspector.GetTaskInfo(r.queue, r.id); err == nil && info.State == asynq.TaskStatePending {

@@ -17,8 +17,8 @@ import (
 // TraceHeader is an optional header of a task. It contains the task's parent span in the format of W3C Trace Context.
 const TraceHeader = "traceparent"
 
-// MaxTraceparent limits the header's length, because other programs can write any value to Redis. It is twice the length in the current
-// version of W3C Trace Context.
+// MaxTraceparent limits the header's length, because other programs can write any value to Redis. MaxTraceparent is twice the length that
+// the current version of W3C Trace Context has.
 const MaxTraceparent = 110
 
 // trace starts the span of a task, and returns the traceparent for the worker. The function `end` ends the span. The span does not show a

@@ -17,7 +17,7 @@ const (
 	queuesEvery   = 5 // queue lengths are read at every fifth tick, because asynq needs three round trips per queue
 )
 
-// With more than longQueue pending tasks, Remove leaves pending tasks, because Redis would search the whole list.
+// If a queue has more than longQueue pending tasks, Remove does not remove them, because Redis would search the whole list.
 const longQueue = 1000
 
 // Condition describes problems of Redis that an operator must fix, and whether many tasks wait.

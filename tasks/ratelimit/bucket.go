@@ -130,7 +130,7 @@ func (b *bucket) use(n int) {
 	}
 }
 
-// part returns a process's share of a limit. It is at least 1, so many processes can together exceed a small limit.
+// part returns a process's share of a limit. The share is at least 1, so many processes can together exceed a small limit.
 func part(limit, processes int) int { return max(1, limit/max(1, processes)) }
 
 // take takes n tokens if the request may pass. `sharers` is the number of processes while Redis is down, and 0 while Redis responds.

@@ -17,7 +17,6 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
-// The test advances the time of a world.
 type world struct {
 	t     testing.TB
 	mini  *miniredis.Miniredis
