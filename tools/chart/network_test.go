@@ -58,7 +58,7 @@ func (w peersByPort) add(ports []networking.NetworkPolicyPort, peers []networkin
 	}
 }
 
-// If no policy selects a role's pods, their traffic is not limited, and the maps do not have the role.
+// If no policy selects a role's pods, their traffic is not limited. `in` and `out` then have no entry for the role.
 func (r release) policies(t *testing.T) (in, out map[string]peersByPort) {
 	t.Helper()
 	in, out = map[string]peersByPort{}, map[string]peersByPort{}
