@@ -17,7 +17,7 @@ const noRetryIdentity = "retries cannot be distinguished from new submissions"
 
 const (
 	maxReasons = 4
-	maxState   = 40 // shown length of a state, in bytes
+	maxState   = 40 // longer states are cut to this number of bytes
 )
 
 func (r *record) conclude(v *Verdict) {

@@ -108,7 +108,7 @@ type Part struct {
 	Events int      `json:"events"`
 	Cut    bool     `json:"cut,omitempty"`   // a fault ended or silenced the stream
 	IDs    []string `json:"ids,omitempty"`   // ids of the last MaxShown events; an empty id clears the client's last event ID
-	Late   int      `json:"late,omitempty"`  // how many of the last IDs may not have reached the client because of a fault
+	Late   int      `json:"late,omitempty"`  // number of ids at the end of IDs that may not have reached the client, because of a fault
 	Half   string   `json:"half,omitempty"`  // id of an event that was cut in half
 	Retry  int      `json:"retry,omitempty"` // reconnection time from the service, in ms
 }
@@ -120,7 +120,7 @@ type Run struct {
 	Finished  time.Time // zero while the job is not final
 	Permanent bool      // the job failed, and a retry would not help
 	Batch     string
-	Groups    []string // batch and bulk operations that contain the job; they end after all their jobs
+	Groups    []string // batch and bulk operations that contain the job; an operation ends after all its jobs
 }
 
 // Attempt is one attempt to deliver an event to the client.

@@ -61,8 +61,8 @@ func (l line) job() string {
 	return cmp.Or(l.exchange.Job, l.exchange.Made)
 }
 
-// newJournal numbers the attempts and exchanges of a record. A disturbed delivery is in r.Attempts and in r.sent, but gets one line. A
-// request that a fault adds has its own line.
+// newJournal numbers the attempts and exchanges of a record. A disturbed delivery is in r.Attempts and in r.sent, but gets only one line.
+// A request that a fault adds has its own line.
 func newJournal(r *record) *journal {
 	j := &journal{
 		record: r, breaks: map[int][]string{}, lines: make([]line, 0, len(r.Attempts)+len(r.exchanges)+len(r.sent)),

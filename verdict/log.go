@@ -175,7 +175,7 @@ func (x *kept) as(role Role) *kept {
 	return &other
 }
 
-// End returns when the response was complete, or the stream ended.
+// End returns the time at which the response was complete, or the stream ended.
 func (x *kept) End() time.Time { return x.Start.Add(x.took) }
 
 // Arrived reports whether the client received the whole response.

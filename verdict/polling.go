@@ -118,7 +118,7 @@ func (t *jobReads) poll(y *exchange) {
 }
 
 // visitors reports whether the reads after the end may come from different parts of the client, such as open web pages. Several parts are
-// likely if the client read only once before the end, or reads more than three times as fast afterwards.
+// likely if the client read only once before the end, or reads more than three times as fast after the end as before.
 func (t *jobReads) visitors() bool { return t.pace == 0 || t.gap < t.pace/3 }
 
 // add notes a read after the end. Only reads at a steady pace count, because people who open a page read irregularly. Reads after a
@@ -235,7 +235,7 @@ func conditional(r *record, f *finding) {
 }
 
 // nextRequestFinder returns a function that finds the reader's next request for the target of x. A request on another connection counts
-// only if that connection did not read the target before x. Otherwise, the connection may belong to another reader.
+// only if no read of the target before x used this connection. Otherwise, the connection may belong to another reader.
 func (r *record) nextRequestFinder() func(x *exchange) *exchange {
 	type visit struct {
 		place

@@ -115,8 +115,8 @@ func evenlySpaced(gaps []time.Duration) bool {
 	return most <= least+least/10+10*time.Millisecond
 }
 
-// crowded reports whether x and the reads before it, `turns` in all, ended less than `told` before y. Even readers that take turns do not
-// read so often.
+// crowded reports whether the last `turns` reads, including x, ended less than `told` before y. Even readers that take turns do not read
+// so often.
 func (r *record) crowded(x, y *exchange, told time.Duration) bool {
 	all := r.sameReads(x)
 	i := sort.Search(len(all), func(i int) bool { return all[i].place >= x.place }) - (turns - 1)

@@ -16,8 +16,8 @@ import (
 const (
 	MaxHops = 50 // number of redirects that common clients follow at most
 	FewHops = 3  // number of redirects after which a client may assume a loop and stop
-	// HopWithin is the time after a redirect in which the next request must belong to the same chain of redirects. Later, the client may have
-	// started again.
+	// HopWithin is a short time after a redirect. A request within this time belongs to the same chain of redirects. A later request may
+	// begin a new chain.
 	HopWithin = 200 * time.Millisecond
 )
 
@@ -94,7 +94,7 @@ func followed(r *record, f *finding) {
 		if y != nil && y.Start.Sub(x.End()) < FollowWithin {
 			delete(rows, x.place)
 			next := hops{cmp.Or(row.first, x), row.n + 1, row.burst + 1}
-			if y.Start.Sub(x.End()) >= HopWithin && row.burst < MaxHops { // the client may have given up and started again
+			if y.Start.Sub(x.End()) >= HopWithin && row.burst < MaxHops { // the client may have given up, and y may begin a new chain
 				next.first, next.burst = y, 0
 			}
 			rows[y.place] = next

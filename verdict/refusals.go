@@ -190,7 +190,7 @@ func (r *record) effortOf(x *exchange) (at effort, ok bool) {
 		return at, false
 	case x.Key != "" && (r.Standards || x.Correlation == "" || batch(x)):
 		at.key = x.Key
-	case x.Correlation != "" && !batch(x): // better than the key, which the client may wrongly change for each try
+	case x.Correlation != "" && !batch(x): // a client may wrongly change the key for each try, so prefer the correlation id
 		at.correlate, at.body = x.Correlation, x.Body
 	case batch(x) && x.Body != "", !submits(x) && x.Job != "":
 		at.body = x.Body

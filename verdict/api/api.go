@@ -164,7 +164,7 @@ func (a *API) RuleIDs() (ids []string) {
 	return ids
 }
 
-// Faults has the names of a described API's operations, for fault profiles. An operation's name is its role.
+// Faults tells fault profiles the names of a described API's operations. The name of an operation is its role.
 var Faults = fault.API{Refuses: true, Lists: []string{string(verdict.List)}, Operations: map[fault.Use][]string{
 	fault.Submissions: {string(verdict.Submit)}, fault.Lookups: {string(verdict.Read), string(verdict.List)},
 	fault.Outcomes: {string(verdict.Outcome)}, fault.Streams: {string(verdict.Stream)},

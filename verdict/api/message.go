@@ -234,7 +234,7 @@ func (a *API) Shape(open string, job func(id string) (string, bool)) wire.Shape 
 }
 
 // members converts JSON Pointers to paths of members. For /a/b it returns a/b and b: entries of a list may have the member b without the
-// object a around it. If `places` has no JSON Pointer, members uses `usual`.
+// object a around b. If `places` has no JSON Pointer, members uses `usual`.
 func members(places []string, usual ...string) (paths []string) {
 	if !slices.ContainsFunc(places, func(place string) bool { return strings.HasPrefix(place, "/") }) {
 		places = usual

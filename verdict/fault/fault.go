@@ -82,7 +82,7 @@ type Effect struct {
 	RotatedSecret bool   `json:"rotated_secret,omitempty"` // additional signature with another secret, before the right one
 	Padding       int    `json:"padding,omitempty"`        // spaces at the end of the body, in bytes
 
-	// Variations of documents and events. A client must accept them (async problem details draft, sections 4.3 and F).
+	// Variations of documents and events. A client must accept these variations (async-problem-details, sections 4.3 and F).
 	JobStatus    string `json:"job_status,omitempty"`
 	Unfinished   bool   `json:"unfinished,omitempty"`
 	OtherEnd     bool   `json:"other_end,omitempty"` // show an ended job in another final state of the API
@@ -197,7 +197,8 @@ func (e *Effect) Rewrites() bool {
 		e.Language != ""
 }
 
-// Counted is a stored rule with the numbers of requests that it matched and applied to.
+// Counted is a stored rule with two counts: Seen counts the requests that the rule matched, and Applied counts the requests to which the
+// rule applied.
 type Counted struct {
 	Rule
 	ID       string
@@ -226,7 +227,7 @@ func ViewOf(c Counted) View { return View{c.ID, c.Match, c.Effect, c.Seed, c.See
 func (m *Match) Window() bool { return m.Times > 0 || m.For > 0 }
 
 // Applies reports whether the rule disturbs request number Seen. The result depends on Seen, Seed and Position. For a window (see
-// Match.Window), it depends on Seen, Applied and Age.
+// Match.Window), the result depends on Seen, Applied and Age.
 func (c *Counted) Applies() bool {
 	switch m := c.Match; {
 	case m.Window():

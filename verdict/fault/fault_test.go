@@ -106,7 +106,7 @@ func TestProfilesAreRules(t *testing.T) {
 	require.Empty(t, Profile("").Rules(someAPI, 1))
 }
 
-// The profile moved redirects with 303 only if the API allows it.
+// The profile `moved` redirects with 303 only if the API allows that.
 func TestMovedBy303(t *testing.T) {
 	t.Parallel()
 	for _, allowed := range []bool{true, false} {

@@ -136,7 +136,7 @@ func (p *plan) staleConnections() []Rule {
 }
 
 // moved redirects requests to the same address, to another host, and in a loop that ends after two seconds. If a 303 may mean that a job
-// ended, moved redirects reads with 307 instead.
+// ended, the profile redirects reads with 307 instead.
 func (p *plan) moved() []Rule {
 	temporary, permanent, other := Effect{Moved: 307}, Effect{Moved: 308}, Effect{Moved: 303}
 	if !p.SeeOther {

@@ -114,7 +114,7 @@ func below(c net.Conn) *wire.Conn {
 	}
 }
 
-// fault returns the fault of a request. It comes from the rules, or from an earlier request on the connection (NextRequest).
+// fault returns the fault of a request. The fault comes from the rules, or from an earlier request on the connection (NextRequest).
 func (p *Proxy) fault(in *session, operation string, r *http.Request, body *requestBody) *fault.Effect {
 	subject := func() string { return p.subject(r, body) }
 	c := connectionOf(r)

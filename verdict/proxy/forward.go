@@ -13,8 +13,8 @@ import (
 )
 
 // rewrite builds the request for the target from the client's request, without hop-by-hop headers. A target without TLS is probably in
-// development. It gets the client's Host, so that the addresses in responses lead through the proxy. The target must not compress
-// responses, because the proxy reads them.
+// development. Such a target gets the client's Host, so that the addresses in responses lead through the proxy. The target must not
+// compress responses, because the proxy reads them.
 func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	in, out := pr.In, pr.Out
 	out.URL = p.at(in)

@@ -139,7 +139,7 @@ func (g *guesses) noteRead(r *http.Request, document any) {
 			continue
 		}
 		rest := segments[i+1:]
-		if o.read == "" || len(rest) == 0 { // prefer a path that ends with the id, because it reads the resource itself
+		if o.read == "" || len(rest) == 0 { // prefer a path that ends with the id, because such a path reads the resource itself
 			before := strings.TrimSuffix(template("/"+strings.Join(segments[:i], "/")), "/")
 			o.read = strings.Join(append([]string{before, "{id}"}, rest...), "/")
 		}

@@ -28,8 +28,8 @@ const (
 	maxNested   = 3
 )
 
-// payload identifies the content of a body. Equal contents have the same sum (a hash), even if framing, compression or member order
-// differ. A payload that cannot be compared has no sum.
+// payload identifies the content of a body. Equal contents have the same hash, even if framing, compression or member order differ. A
+// payload that cannot be compared has no hash.
 type payload struct {
 	kind   string // media type
 	packed string // content coding
@@ -79,7 +79,7 @@ func (p *payload) end(whole bool) (same string, document any) {
 		return "", nil
 	}
 	if fits {
-		if document = api.Decode(text); document != nil { // the sum of JSON does not depend on member order and spacing
+		if document = api.Decode(text); document != nil { // the hash of JSON does not depend on member order and spacing
 			alike := jsontext.Value(text).Clone()
 			_ = alike.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // unchanged on an error
 			return wire.Sum(alike), document
@@ -122,7 +122,7 @@ func unpacked(packed []byte) []byte {
 	return text
 }
 
-// parts computes a hash of a multipart body while the body passes through the proxy. The sum does not depend on the boundary.
+// parts computes a hash of a multipart body while the body passes through the proxy. The hash does not depend on the boundary.
 type parts struct {
 	*io.PipeWriter
 	sum chan string
@@ -153,7 +153,7 @@ func (p *parts) end(whole bool) string {
 	return <-p.sum
 }
 
-// sumOfParts returns a sum that does not depend on the order of the parts.
+// sumOfParts returns a hash that does not depend on the order of the parts.
 func sumOfParts(body io.Reader, boundary string, depth int) (string, error) {
 	var all []string
 	for r := multipart.NewReader(body, boundary); ; {

@@ -27,7 +27,7 @@ func TestRedirectsOfTargets(t *testing.T) {
 	}
 }
 
-// A 303 on a read may mean that the job ended, so the profile moved does not inject one.
+// A 303 on a read may mean that the job ended, so the profile `moved` does not inject a 303.
 func TestReadsAreNotRedirectedBy303(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", things(location))

@@ -158,7 +158,7 @@ func (a *response) disturb(e *fault.Effect, h http.Header, isJSON bool) {
 	}
 	if isJSON && e.Rewrites() && !a.lost && !digested(h) {
 		h.Del("Content-Length")
-		h.Del("ETag") // the rewrite makes it wrong
+		h.Del("ETag") // the rewrite makes the ETag wrong
 		a.exchange.ETag = ""
 		a.held, a.rest = h.Clone(), -1
 	}

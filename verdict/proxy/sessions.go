@@ -79,7 +79,7 @@ func (s *sessions) open(in *session) *session {
 	return in
 }
 
-// within calls `do` with the session and holds the lock. If the session is not open, it does nothing.
+// within holds the lock and calls `do` with the session. If the session is not open, within does not call `do`.
 func (s *sessions) within(in *session, do func(n *session)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

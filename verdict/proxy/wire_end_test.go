@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The server calls handle for each connection and then closes the connection.
+// The server calls `handle` for each connection and then closes the connection.
 func rawTarget(t *testing.T, handle func(c *wireEnd)) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

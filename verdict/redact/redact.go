@@ -92,7 +92,7 @@ func query(raw, separator string, depth int) string {
 	return strings.Join(parts, separator)
 }
 
-// nested masks the secrets in a value that is itself an address or a form.
+// nested masks the secrets in a value that may itself be a URL or form-encoded.
 func nested(value string, depth int) string {
 	plain, err := url.QueryUnescape(value)
 	if err != nil || depth == maxDepth {

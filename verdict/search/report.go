@@ -35,7 +35,7 @@ func (s *search) conclude() {
 	})
 }
 
-// All returns the findings. Findings that broke the client only sometimes come last.
+// All returns the findings. Flaky findings come last.
 func (r *Report) All() []Finding { return slices.Concat(r.Findings, r.Flaky) }
 
 // Headline returns the result of the search in one line.

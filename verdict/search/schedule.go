@@ -22,7 +22,7 @@ type Step struct {
 	Times     int          `json:"times"` // number of tries that get the fault
 	Effect    fault.Effect `json:"effect"`
 
-	name string // cache for the method kind
+	name string // cached result of the method `kind`
 }
 
 func newStep(o Operation, nth int, e fault.Effect) Step {

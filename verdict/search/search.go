@@ -32,8 +32,8 @@ type Config struct {
 	InRow   int  // number of consecutive faults that a client must handle
 	First   bool // whether to stop after the first finding
 
-	// Run runs the client once under rules, and ends it after the limit. Parallel calls have different workers, numbered from 0. An error
-	// ends the search.
+	// Run runs the client once under rules, and ends it after the limit. Parallel calls have different values of `worker`, starting at 0. An
+	// error ends the search.
 	Run func(ctx context.Context, worker int, rules []fault.Rule, limit time.Duration) (*Trial, error)
 	// Progress is called after each trial, by one goroutine at a time. It may be nil.
 	Progress func(Progress)
@@ -67,7 +67,7 @@ type Finding struct {
 	Words    string        `json:"words"`
 	Rules    []fault.Rule  `json:"rules"`  // rules that implement the schedule
 	Breaks   []Break       `json:"breaks"` // problems that the schedule revealed; the schedule was shrunk for the first of them
-	Hits     int           `json:"hits"`   // number of runs with the first break
+	Hits     int           `json:"hits"`   // number of runs that had the first of Breaks
 	Runs     int           `json:"runs"`
 	Cut      bool          `json:"cut,omitempty"`  // shrinking was not complete when the search ended
 	Once     bool          `json:"once,omitempty"` // the search ended before the schedule was repeated
