@@ -20,7 +20,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// A cluster member listens on its port, and on the port with a number that is 10,000 higher. If one of these ports is in use, startRedis
+// A cluster member listens on two ports; the number of the second port is 10,000 higher. If one of these ports is in use, startRedis
 // tries again.
 func startRedis(t *testing.T, settings map[string]string) (server *stack.Redis, data string) {
 	t.Helper()

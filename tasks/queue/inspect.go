@@ -39,7 +39,7 @@ type Inspection struct {
 	Wrong  map[string]string // unexpected types of asynq's keys, by key
 }
 
-// ServerFacts describes one Redis server. In a cluster, each master has its own ServerFacts. "" means unknown.
+// ServerFacts describes one Redis server. In a cluster, each master has its own ServerFacts. The value "" means unknown.
 type ServerFacts struct {
 	Address string
 	Product string // redis or valkey

@@ -75,7 +75,7 @@ type bucket struct {
 
 	day       int64
 	dayEnds   time.Time
-	used      int // tokens of the day taken by all processes, at usedAt
+	used      int // tokens of the day that all processes had taken at the time usedAt
 	usedAt    time.Time
 	owed      int // requests that passed without a token and are not reported yet
 	owedToday int // the part of `owed` that counts for the day
@@ -177,7 +177,7 @@ func (b *bucket) chunk(now time.Time) int {
 	return max(b.rates.chunk, min(b.own.pace(now.Sub(b.began)), b.rates.maxChunk))
 }
 
-// ready returns the number of held tokens. In a busy process, tokens that expire within keepHeld/2 do not count.
+// ready returns the number of unused tokens that this process has. In a busy process, tokens that expire within keepHeld/2 do not count.
 func (b *bucket) ready(now time.Time) int {
 	n := b.held
 	if b.busy(now) {

@@ -43,7 +43,7 @@ func TestLimiterWithoutRedis(t *testing.T) {
 			require.Positive(t, refused.RetryAfter)
 			require.LessOrEqual(t, refused.RetryAfter, minute+slotWidth)
 			require.Equal(t, 1., testutil.ToFloat64(r.Metrics.RateLimitAlone))
-			// Three requests to Redis fail: the first one of each process, and a probe. A hanging Redis executes them later.
+			// Three requests to Redis fail: the first one of each process, and a probe. A hanging Redis executes these requests later.
 			redistest.Eventually(t, func() bool {
 				a.Allow(t.Context(), client)
 				return testutil.ToFloat64(r.Metrics.Grants.WithLabelValues(redisconn.ResultFailed)) >= 3

@@ -96,8 +96,8 @@ func New(r *redisconn.Redis, cfg Config) *Limiter {
 func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance { return l.allow(ctx, id, 1, 1) }
 
 // AllowItems counts the items of a request that Allow has accepted. Each item takes a token; for the first item, Allow has already taken
-// the token. A request with more items than the limit takes only as many tokens as the limit. Otherwise it could never pass. If the items
-// are refused, none of them counts.
+// the token. A request with more items than the limit takes only as many tokens as the limit. Otherwise the request could never pass. If
+// the items are refused, none of them counts.
 func (l *Limiter) AllowItems(ctx context.Context, id job.ID, items int) job.Allowance {
 	parts := 1
 	if l.circuit.IsOpen() {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// FirstPause is how long an open circuit refuses calls at first. The pause doubles with each failed probe, up to MaxPause.
+// FirstPause is the time for which a circuit refuses all calls after it opens. The pause doubles with each failed probe, up to MaxPause.
 const (
 	FirstPause = 250 * time.Millisecond
 	MaxPause   = 2 * time.Second

@@ -8,8 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// DialUntil returns a dialer that closes its connections when ctx ends. asynq's server waits for its first subscription without a timeout.
-// While Redis hangs, only closing the connection ends this wait. Closing the client does not close connections that are being made.
+// DialUntil returns a dialer that closes its connections when ctx ends. asynq's server waits for its first subscription without a
+// timeout. While Redis hangs, only closing the connection ends this wait. Closing the client does not close connections that are still
+// being opened.
 func (r *Redis) DialUntil(ctx context.Context) func(context.Context, string, string) (net.Conn, error) {
 	next := redis.NewDialer(&redis.Options{DialTimeout: r.Timeout, TLSConfig: r.address.TLSConfig})
 	return func(dialing context.Context, network, addr string) (net.Conn, error) {
