@@ -32,8 +32,8 @@ type options struct {
 	Types map[string]string `yaml:"types"`
 	// Rename maps a schema to a name in Go, if the schema's name does not fit. References use the new name too.
 	Rename map[string]string `yaml:"rename"`
-	// Embed maps a Go field, such as Meta or "Job *Job", to the structs that get it as first field. An embedded schema is removed from
-	// the struct's allOf, so that its members do not appear twice.
+	// Embed maps a Go field, such as Meta or "Job *Job", to the structs that get this field as their first one. An embedded schema is
+	// removed from the struct's allOf, so that its members do not appear twice.
 	Embed map[string][]string `yaml:"embed"`
 	// Constants maps an enumeration to a prefix. Each value of the enumeration becomes a constant with this prefix.
 	Constants map[string]string `yaml:"constants"`

@@ -17,7 +17,7 @@ type method struct {
 	Returns   string `yaml:"returns"` // Go type of the response: []T for a list of T, "" for a deletion
 	Keyed     bool   `yaml:"keyed"`
 	Once      bool   `yaml:"once"` // the request is never repeated
-	Same      bool   `yaml:"same"` // the id in the response must equal the last argument
+	Same      bool   `yaml:"same"` // the id in the response must equal the last argument of the method
 
 	Wraps   string `yaml:"wraps"`   // name of the body's member that holds the argument
 	Member  string `yaml:"member"`  // the method returns only this member of the response

@@ -2,7 +2,7 @@
 // components of ../shared.yaml to which the document refers. The files are OpenAPI or AsyncAPI with four additions:
 //
 //   - They may use YAML anchors, aliases and merges (<<).
-//   - "parameters: [Limit]" and "headers: [Vary, ETag: StrongETag]" name components.
+//   - "parameters: [Limit]" and "headers: [Vary, ETag: StrongETag]" are lists of component names.
 //   - An operation lists its error responses by status: "errors: [404, 409]".
 //   - x-bundle maps each status to the component with this error response. x-bundle also names components to add to all paths,
 //     responses and operations.
@@ -82,7 +82,7 @@ func read(file string) (*yaml.Node, error) {
 	return expand(document.Content[0]), nil
 }
 
-// rules are the contents of x-bundle. Operations with "security: []" (public ones) do not get Limits, Every and Changes.
+// rules are the contents of x-bundle. Public operations (with "security: []") do not get Limits, Every or Changes.
 type rules struct {
 	Parameters []string          // added to each path
 	Headers    []string          // added to each response
