@@ -15,7 +15,7 @@ import (
 type finding struct {
 	times, failures int
 	passed, broken  []Evidence
-	ways            []string // by entry of `broken`: the expected behavior, and the shapes of the requests (see the function shape)
+	ways            []string // for each entry of `broken`: the expected behavior, and the shapes of the requests (see the function shape)
 	broke           []int
 	doubtful        string  // why the rule could not be judged; usually empty
 	cites           *demand // requirement to cite in place of the rule's own; may be nil

@@ -63,7 +63,7 @@ var (
 type hops struct {
 	first *exchange
 	n     int
-	burst int // number of latest redirects that were followed within HopWithin
+	burst int // length of the latest series of redirects that were followed within HopWithin
 }
 
 // followed checks that the client repeats a redirected request at the new address. After 303, the client may only send a GET there.

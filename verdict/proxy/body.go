@@ -27,7 +27,7 @@ type requestBody struct {
 	request  *http.Request
 	trailer  http.Header
 	expected bool          // the client waits for 100 Continue
-	gate     func() error  // blocks until the target asks for the body or the client sends it
+	gate     func() error  // blocks until the target asks for the body, or the client sends the body
 	ask      func()        // called when the target has sent 100 Continue
 	over     chan struct{} // closed at the end of the exchange
 

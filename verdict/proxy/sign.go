@@ -104,7 +104,8 @@ func schemesOf(h http.Header) (all []*scheme) {
 	return all
 }
 
-// signedAt returns the time of the signatures of scheme s. `holds` is true if a signature is valid and not too old.
+// signedAt returns the time of the signatures of scheme s. `holds` is true if a signature is valid and its time, if any, is within
+// maxAge of the delivery.
 func (h *Hook) signedAt(s *scheme, d *delivery) (at time.Time, holds bool) {
 	at, signatures := s.signed(d.header)
 	if s.dated && d.At.Sub(at).Abs() > maxAge {
