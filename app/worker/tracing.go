@@ -28,8 +28,8 @@ func endAssign(span trace.Span, t job.Task, worker job.ID, c *job.Claim, err err
 	app.EndSpan(span, t.JobID, job.Assigned, nil)
 }
 
-// The span of a failed job is an error only if the work crashed. A canceled job is no error. A job that stopped for another reason, such as
-// a lost lease, is an error.
+// The span is an error if the work crashed, or if it stopped without an outcome, such as after a lost lease. Other failures and cancels
+// are no errors of the span.
 func endRun(span trace.Span, f job.Finish, stopped error) {
 	if !span.IsRecording() {
 		return

@@ -23,7 +23,7 @@ type Store interface {
 	Finish(ctx context.Context, f job.Finish) (job.Finished, error)
 
 	Register(ctx context.Context, worker job.ID, name string, concurrency int, lease time.Duration) error
-	// Renew extends the lease and returns the worker's claims in storage. Held returns details of some of these claims.
+	// Renew extends the lease and returns the worker's claims in storage. Held returns details of the given claims.
 	Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.ClaimID, error)
 	Held(ctx context.Context, worker job.ID, claims []job.ClaimID) ([]job.Held, error)
 	Retire(ctx context.Context, worker job.ID) error
