@@ -26,24 +26,25 @@ import (
 	"time"
 )
 
-// Config describes how to reach a ForgeRun service. Only URL is required. A printed Config hides Key, except in an unexported struct
-// field. So do not store a Config; store the Client that New returns.
+// Config describes how to reach a ForgeRun service. Only URL is required. When fmt prints a Config, it hides Key. This does not work for
+// a Config in an unexported struct field. So do not store a Config; store the Client that New returns.
 type Config struct {
 	URL string // base address, with or without /v1
 	Key string // API key; "" for public calls
-	// The client uses only the Transport and Timeout of HTTP. If HTTP is nil, the client makes a transport. It does not follow redirects to
-	// another origin, and keeps no cookies.
+	// The client uses only HTTP.Transport and HTTP.Timeout. If HTTP is nil, the client makes a transport. The client does not follow
+	// redirects to another origin, and keeps no cookies.
 	HTTP      *http.Client
-	UserAgent string        // "": forgerun-go
-	Session   string        // session label for requests to a test bed; "": no label. See WithSession.
-	MaxTries  int           // tries per request; 0 means 5, and 1 means no retries
-	Timeout   time.Duration // time limit of one try, without the wait of PreferWait. 0: 30 s; negative: none. Streams have no limit.
-	Logger    *slog.Logger  // nil: no logging
+	UserAgent string // "": forgerun-go
+	Session   string // session label for requests to a test bed; "": no label. See WithSession.
+	MaxTries  int    // tries per request; 0 means 5, and 1 means no retries
+	// Timeout limits one try; PreferWait extends it. 0: HTTP.Timeout, or else 30 s. Negative: no limit. Streams have no limit.
+	Timeout time.Duration
+	Logger  *slog.Logger // nil: no logging
 
 	// Now, Sleep and Rand replace the clock and randomness in tests.
 	Now   func() time.Time                                          // nil: time.Now
 	Sleep func(ctx context.Context, wait time.Duration) (err error) // nil: a timer that ends early with the context's error
-	Rand  func() float64                                            // nil: math/rand; in [0, 1)
+	Rand  func() float64                                            // returns a number in [0, 1); nil: math/rand
 }
 
 const (
@@ -120,8 +121,8 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// WithKey returns a client that uses another API key and the same connections. An empty key means no key. If the key has characters that a
-// header cannot have, every call of that client returns an error.
+// WithKey returns a client that uses another API key and the same connections. An empty key means no key. If the key has characters that
+// a header cannot have, every call of that client returns an error.
 func (c *Client) WithKey(key string) *Client {
 	other := *c
 	other.setKey(key)
@@ -172,8 +173,8 @@ func (c *Client) Health(ctx context.Context) error {
 	return err
 }
 
-// Ready reports whether the service can work, with the result of each check. It does not retry. An unavailable service is a result, not an
-// error.
+// Ready reports whether the service can work, with the result of each check. It does not retry. An unavailable service is a result, not
+// an error.
 func (c *Client) Ready(ctx context.Context) (*Readiness, error) {
 	readiness, err := fetch[Readiness](ctx, c, &request{method: http.MethodGet, path: "/readyz", repeat: never})
 	if problem, ok := errors.AsType[*Problem](err); ok && problem.Status == http.StatusServiceUnavailable {
@@ -183,7 +184,7 @@ func (c *Client) Ready(ctx context.Context) (*Readiness, error) {
 	return readiness, err
 }
 
-// Types with a key or secret hide it when fmt or log/slog prints a value. JSON includes the secret.
+// The methods below hide keys and secrets when fmt or log/slog prints a value. JSON includes them.
 
 // String returns the service's address.
 func (c *Client) String() string { return "client of " + c.base }

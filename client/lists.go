@@ -112,13 +112,13 @@ func apiTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 type StreamOptions struct {
 	JobID       string // "": all of the client's jobs, batches and webhooks
 	LastEventID string // start after the event with this id; "": start with the first event of JobID, or with new events if JobID is ""
-	// OnConnect is called after each connect, by the goroutine that reads the stream. The stream continues after the event lastEventID.
+	// OnConnect is called after each connect, by the goroutine that reads the stream. The stream continues after the event `lastEventID`.
 	OnConnect func(lastEventID string)
 }
 
 // Stream yields each event exactly once as it happens. Stream reconnects after a lost connection or 45 s of silence, and continues after
-// the last event. The stream ends after the last event of JobID and when the context ends. It also ends with a permanent error, such as an
-// invalid key. An error is always the last value. If no connection has succeeded after Config.MaxTries tries, Stream gives up.
+// the last event. The stream ends after the last event of JobID and when the context ends. It also ends with a permanent error, such as
+// an invalid key. An error is always the last value. If no connection has succeeded after Config.MaxTries tries, Stream gives up.
 func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		r := get(nil, "events")

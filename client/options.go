@@ -37,8 +37,8 @@ func (c *Client) roundTrip(ctx context.Context, r *request) (*http.Response, err
 	}
 }
 
-// redirected returns the address to send the request to again, or "" if it must not be sent again. It never returns another origin, because
-// the request has the API key.
+// redirected returns the address to send the request to again, or "" if it must not be sent again. It never returns another origin,
+// because the request has the API key.
 func redirected(sent *http.Request, response *http.Response) string {
 	switch response.StatusCode {
 	case http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
@@ -147,8 +147,8 @@ func Header(name, value string) Option {
 // MaxWait is the longest time that the service delays a response.
 const MaxWait = 30 * time.Second
 
-// PreferWait asks the service to wait up to d for a change of state before it responds. Longer waits are limited to MaxWait; fractions of
-// a second are dropped.
+// PreferWait asks the service to delay its response until the state changes, but at most for `d`. Longer waits are limited to MaxWait;
+// fractions of a second are dropped.
 func PreferWait(d time.Duration) Option {
 	return func(s *settings) {
 		s.wait = min(d, MaxWait).Truncate(time.Second)

@@ -62,7 +62,7 @@ func (s *stream) wait(err error, asked time.Duration) time.Duration {
 		s.immediate = true
 		return 0 // reconnect at once, to learn whether the job has ended (204)
 	}
-	// A restart disconnects many readers at once. The random part of up to half of the wait spreads their reconnects.
+	// A restart disconnects many readers at once. A random extra wait spreads their reconnects.
 	whole := exponential(s.reconnect, max(s.reconnect, maxReconnect), s.failures)
 	return max(whole, min(asked, maxRetryDelay)) + time.Duration(s.c.rand()*float64(whole)/2)
 }

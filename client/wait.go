@@ -18,9 +18,9 @@ const (
 	earlyPolls  = 3 // polls that retry a 404, because the job may be new
 )
 
-// Wait polls a job until it is final. A failed job is not an error. Wait polls at the intervals that the service sets with Retry-After. It
-// also continues while the service is unavailable, so set a deadline in the context. The service may not find a new job at once, so Wait
-// ignores a 404 in the first three polls.
+// Wait polls a job until it is final. A failed job is not an error. Wait polls at the intervals that the service sets with Retry-After.
+// It also continues while the service is unavailable, so set a deadline in the context. The service may not find a new job at once, so
+// Wait ignores a 404 in the first three polls.
 //
 // The option IfNoneMatch is ignored, because Wait sends entity tags itself.
 //
@@ -100,7 +100,7 @@ func (c *Client) jitter(wait time.Duration) time.Duration {
 // submissions. Before each further submission, it waits as long as Outcome.RetryDelay says. Each submission is a new job with a new
 // idempotency key. Run returns the last job, even if it failed.
 //
-// If it returns an error, it also returns the last job, unless no job was submitted. If the wait for the job failed, only the job's JobID,
+// If a job was submitted, Run returns the last job even with an error. If the wait for the job failed, only the job's JobID,
 // State and CreatedAt are set. IdempotencyKey applies to the first submission only. A DEFERRED job is submitted again as EXECUTE, so it
 // runs at once.
 func (c *Client) Run(ctx context.Context, job JobRequest, options ...Option) (*Job, error) {
@@ -212,8 +212,8 @@ func mayPass(err error) (status int, asked time.Duration, passing bool) {
 	return status, asked, passing || isProblem && status == http.StatusInternalServerError
 }
 
-// transient reports whether the same request may succeed soon. It also returns the status and the Retry-After of the response. Retry-After
-// is about the request, never about the job (async-problem-details, section 6.7).
+// transient reports whether the same request may succeed soon. It also returns the status and the Retry-After of the response.
+// Retry-After is about the request, never about the job (async-problem-details, section 6.7).
 func transient(err error) (status int, asked time.Duration, passing bool) {
 	if _, lost := errors.AsType[*NoAnswerError](err); lost {
 		return 0, 0, true

@@ -145,7 +145,7 @@ func (g *generator) expression(hint string, schema node) string {
 	if parts := schema.get("allOf").list(); len(parts) > 0 && !schema.get("properties").exists() {
 		for _, part := range parts {
 			if kind := g.expression(hint, part); kind != "Any" {
-				return kind // the other parts only restrict it
+				return kind // the other parts of the allOf only restrict this type
 			}
 		}
 	}
