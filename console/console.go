@@ -87,7 +87,7 @@ func load(from fs.FS) (map[string]asset, error) {
 	return assets, nil
 }
 
-// types are the media types of the console's own files, which may differ in the tables of operating systems.
+// The media types are fixed here, because the tables of operating systems differ.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
 }
@@ -114,8 +114,8 @@ func squeeze(body []byte) []byte {
 	return squeezed.Bytes()
 }
 
-// serve sends the file, or 304 if the browser has it. Browsers must check a cached file with the server before use, because an upgrade may
-// have changed the file.
+// serve sends the file, or 304 if the browser has it. Browsers must check a cached file with the server before use, because an upgrade
+// may have changed the file.
 func (a asset) serve(w http.ResponseWriter, r *http.Request) {
 	header, body, tag := w.Header(), a.plain, `"`+a.tag+`"`
 	if acceptsGzip(r) {

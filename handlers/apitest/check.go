@@ -61,8 +61,8 @@ func (d *Document) Verify(method, escapedPath string, res *http.Response, body [
 	return errors.Join(wrong...)
 }
 
-// response finds the documentation of a status, or returns an empty place. The extension x-any-request documents responses that any
-// request may get. Its 404 is for unknown paths, and its 405 is for unsupported methods of known paths.
+// response returns the place in the document that describes a status, or an empty place. The extension x-any-request documents responses
+// that any request may get. In this extension, status 404 is for unknown paths, and 405 for unsupported methods of known paths.
 func (d *Document) response(method, escapedPath, status string) place {
 	found, least := "", math.MaxInt // the matching path with the fewest parameters wins
 	for template := range as[object](d.root["paths"]) {
@@ -108,7 +108,7 @@ func checkStatus(status int, body []byte) error {
 	return nil
 }
 
-// Transport returns a RoundTripper that checks every response, and fails the test if one is wrong. It does not check the bodies of event
+// Transport returns a RoundTripper that fails the test if a response differs from the document. It does not check the bodies of event
 // streams and truncated responses.
 func (d *Document) Transport(next http.RoundTripper) http.RoundTripper {
 	return transport(func(r *http.Request) (*http.Response, error) {

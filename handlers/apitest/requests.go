@@ -27,8 +27,8 @@ type Request struct {
 }
 
 // Requests returns requests with one hostile value each. Every parameter and body member of every operation gets such values. If `edges`
-// is true, values at and around each limit of a schema are also tried. All other values in a request are examples, or the smallest allowed
-// values. `fill` returns values for path parameters.
+// is true, values at and around each limit of a schema are also tried. All other values in a request are examples, or the smallest
+// allowed values. `fill` returns values for path parameters.
 func Requests(t testing.TB, text []byte, edges bool, fill func(operation, parameter string) string) []Request {
 	t.Helper()
 	w := &walker{document: New(t, text).document, edges: edges, seen: map[string]bool{}}
@@ -53,7 +53,7 @@ type walker struct {
 	base  Request // valid request for the current operation
 	body  *jsonschema.Schema
 	seen  map[string]bool // $refs and parameters that were tried already
-	turn  int             // counts calls of `some` and `hostile`, so that each call chooses other values
+	turn  int             // changes with each call of `some` or `hostile`, so that the next call chooses other values
 	all   []Request
 }
 
@@ -92,7 +92,7 @@ func (w *walker) parameter(template string, p object, allowed *jsonschema.Schema
 	s, in, name := w.flat(p["schema"]), as[string](p["in"]), as[string](p["name"])
 	values := w.valuesOf(s)
 	shared := in + name + asJSON(s)
-	if w.seen[shared] { // the same code checks this parameter in an earlier operation, so try fewer values
+	if w.seen[shared] { // an equal parameter of an earlier operation got all values, so try fewer
 		values = w.some(values)
 	}
 	w.seen[shared] = true
@@ -190,8 +190,8 @@ func isStorable(text string) bool {
 }
 
 // Problem returns what is wrong with the response to the request, or "". The response must not be a 5xx, accept a forbidden value, or
-// refuse an allowed value. A refusal must name the value. `finer` reports whether the value is allowed by its schema, but forbidden by a
-// description in the document.
+// refuse an allowed value. A refusal must name the value. Some values are forbidden only by a description in the document, not by a
+// schema. For such a value, `finer` returns true.
 func (r *Request) Problem(status int, body string, finer func(*Request) bool) string {
 	var refusal struct {
 		Violations []struct{ Pointer, Parameter *string }

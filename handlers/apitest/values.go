@@ -124,8 +124,8 @@ var plain = map[string][]string{
 	"string": {`""`, `"x"`}, "integer": {`0`, `-1`, `1.5`}, "boolean": {`true`}, "array": {`[]`, `[null]`}, "object": {`{}`},
 }
 
-// hostile returns `forgotten`, the `plain` values of the schema's types, and two values of other types. Each call takes different values
-// of other types.
+// hostile returns `forgotten`, the `plain` values of the schema's types, and two values of other types. The two values change from call
+// to call.
 func (w *walker) hostile(s object) []string {
 	values, others := slices.Clone(forgotten), []string(nil)
 	for _, kind := range slices.Sorted(maps.Keys(plain)) {

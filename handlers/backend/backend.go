@@ -1,5 +1,5 @@
-// Package backend runs the service behind the HTTP API in tests. It wires all use cases as in cmd/forgerun, with a new database. It has no
-// workers and no Redis.
+// Package backend runs the service behind the HTTP API in tests. It wires all use cases as in cmd/forgerun, with a new database. It has
+// no workers and no Redis.
 package backend
 
 import (
@@ -54,9 +54,9 @@ type Service struct {
 	Logger    *slog.Logger
 
 	Receivers int // number of enabled webhooks that each client is assumed to have
-	// Targets returns the reason why callbacks must not go to url, or "". If Targets is nil, only local hosts are forbidden.
+	// Targets returns the reason why callbacks must not go to `url`, or "". If Targets is nil, only local hosts are forbidden.
 	Targets func(url string) string
-	// Ask asks the receiver at url whether it accepts events. It returns the reason for a refusal, or "". If Ask is nil, no receiver is
+	// Ask asks the receiver at `url` whether it accepts events. Ask returns the reason for a refusal, or "". If Ask is nil, no receiver is
 	// asked.
 	Ask func(ctx context.Context, url string) (wrong string)
 

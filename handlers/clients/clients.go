@@ -78,7 +78,7 @@ func (s *API) revokeKey(r *httpkit.Request) error {
 	if err := s.Clients.RevokeKey(r.Ctx, r.Caller, id, keyID); err != nil {
 		return err
 	}
-	changed(r, id, keyID) // after the revocation, because now keyID is known to exist
+	changed(r, id, keyID) // the span gets the id only now, because the revocation has shown that the key exists
 	return r.JSON(fiber.StatusOK, map[string]bool{"revoked": true})
 }
 

@@ -26,10 +26,10 @@ type Conn struct {
 	drain    atomic.Pointer[bounds]
 	ahead    []byte // bytes read by WhenGone, for the next Read
 	framing  framing
-	refused  error // error after which Read reads no more; nil: none
+	refused  error // why Read has stopped reading; nil while Read still reads
 
 	// Protected by the listener's mutex.
-	source    netip.Addr // key for the limit per address, see Source; zero: the limit does not apply
+	source    netip.Addr // address or network that the limit per address counts, see Source; zero: the limit does not apply
 	forgotten bool
 	in        *list.List // the idle list that contains this connection; nil during a request
 	element   *list.Element

@@ -144,8 +144,8 @@ func (l *Listener) admit(accepted net.Conn) *Conn {
 	return c
 }
 
-// Refuse closes the listening socket for the time d. It also closes all idle connections, and connections that become idle during d. It
-// does nothing if the socket cannot be reopened later.
+// Refuse closes the listening socket for the duration `d`. During this time it also closes all connections that are idle or become idle.
+// It does nothing if the socket cannot be reopened later.
 func (l *Listener) Refuse(d time.Duration) {
 	socket, ok := l.Listener.(interface{ Refuse(d time.Duration) })
 	if !ok {

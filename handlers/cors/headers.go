@@ -28,14 +28,14 @@ var ExposedHeaders = []string{
 // MaxAge is how long browsers cache a preflight response, in seconds: two hours, Chromium's maximum.
 const MaxAge = 7200
 
-// Share lets a page of an allowed origin read the response. Call Share before anything can fail, so that pages can also read errors. For a
-// preflight, Share exposes no headers.
+// Share lets a page of an allowed origin read the response. Call Share before anything can fail, so that pages can also read errors. For
+// a preflight, Share exposes no headers.
 func (o Origins) Share(c *fiber.Ctx, isPreflight bool) {
 	if o.None() {
 		return
 	}
 	if !o.any {
-		c.Vary(fiber.HeaderOrigin) // also for other origins, because a cache must not reuse this response for another origin
+		c.Vary(fiber.HeaderOrigin) // even if this origin is not allowed: a cache must not reuse the response for another origin
 	}
 	origin := c.Get(fiber.HeaderOrigin)
 	if !o.Allows(origin) {

@@ -35,7 +35,7 @@ func RevokeKey(body []byte) (keyID string, err error) {
 }
 
 // Webhook reads the body of a request to create a webhook. `key` is the Idempotency-Key header. Webhook returns an error only if the body
-// is invalid JSON or exceeds a limit of the reader. Other mistakes are in req.Violations.
+// is invalid JSON or exceeds a limit such as maxDepth. Other mistakes are in req.Violations.
 func Webhook(body []byte, key string) (req job.WebhookRequest, err error) {
 	r := newReader(public, body, Limits{})
 	defer r.done()
