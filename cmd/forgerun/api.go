@@ -126,7 +126,7 @@ func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter
 		Bulk: bulk.New(p.store, p.log), Schedules: p.newSchedules(service),
 		Jobs: service, Events: hub, Webhooks: p.newWebhooks(a.failed), Directory: p.newDirectory(), Health: p.Ready,
 		Admission: jobs.NewBacklog(jobs.BacklogFloor, time.Now, p.registry, p.log),
-		// BatchAdmission has no registry, because its metrics would have the same names as those of Admission.
+		// BatchAdmission has no metrics: they would have the same names as the metrics of Admission.
 		BatchAdmission: jobs.NewBacklog(jobs.BatchBacklogFloor, time.Now, nil, p.log),
 	}
 	if p.cfg.TestBed {

@@ -222,6 +222,6 @@ func TestConfigurationPageListsWhatExists(t *testing.T) {
 		actual = append(actual, "| "+v.name+" | "+fallback+" | "+v.help+" |")
 	}
 	slices.Sort(actual)
-	slices.Sort(documented) // the page has another order
+	slices.Sort(documented) // the page lists the variables in another order
 	require.Empty(t, cmp.Diff(actual, documented), "-code +docs/reference/configuration.md")
 }

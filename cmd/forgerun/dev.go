@@ -105,7 +105,7 @@ func (p *process) startDev(ctx context.Context, show screen) (<-chan error, erro
 }
 
 func greetAgain(terminal io.Reader, greet func()) {
-	term.IgnoreReads() // without this, the shell stops a background process that reads the terminal (SIGTTIN)
+	term.IgnoreReads() // without this, a background process that reads the terminal would be stopped (SIGTTIN)
 	for lines := bufio.NewScanner(terminal); lines.Scan(); {
 		if strings.TrimSpace(lines.Text()) == "?" {
 			greet()
@@ -133,7 +133,8 @@ func ownSecret(path string) (string, error) {
 	return strings.TrimSpace(string(content)), err
 }
 
-// startStores starts the stores that are not configured, and sets their addresses in cfg. The caller must call `stop`, even after an error.
+// startStores starts the stores that are not configured, and sets their addresses in cfg. The caller must call `stop`, even after an
+// error.
 func startStores(ctx context.Context, cfg *Config, show screen, log *slog.Logger) (stop func(), err error) {
 	var stops []func() error
 	stop = func() {

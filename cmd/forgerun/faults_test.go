@@ -115,7 +115,7 @@ func TestFaultTablesWithoutDiskSpace(t *testing.T) {
 	r := newTrial(newStackOn(t, postgres.URL()), nil)
 	release := fillUp(t, dir)
 	r.refusals()
-	time.Sleep(10 * time.Second) // the disk stays full for a while
+	time.Sleep(10 * time.Second)
 	release()
 	r.progress("afterwards")
 	r.end()

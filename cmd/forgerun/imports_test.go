@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The import rules. Package job is the lowest layer. app uses the store of repo, and handlers use the use cases of app. The adapters tasks,
-// webhook and work do not import each other. They share only job, internal/telemetry and internal/clock. The programs, such as
+// The import rules. Package job is the lowest layer. app uses the store of repo, and handlers use the use cases of app. The adapters
+// tasks, webhook and work do not import each other. They share only job, internal/telemetry and internal/clock. The programs, such as
 // cmd/forgerun, connect the packages. mayImport and testsMayImport list all allowed imports between our packages.
 
 const module = "github.com/forgerun/forgerun"
@@ -185,7 +185,7 @@ var testsMayImport = []string{"internal/invariants", "internal/stack", "internal
 
 // onlyIn lists the packages, tests included, that may import a library.
 var onlyIn = []struct {
-	library string // import path; the packages below are included
+	library string // import path; packages below this path are included
 	pkgs    []string
 }{
 	{"github.com/jackc/pgx", []string{"repo/...", "internal/invariants", "internal/stack test", "internal/simulator/judge/collect",

@@ -54,7 +54,7 @@ type process struct {
 	queue     *queue.Queue
 	notifier  *delivery.Notifier // enqueues webhook deliveries after events are stored
 	completer *batches.Completer
-	capacity  *jobs.Capacity // limits active and queued jobs; only api and dev renew the lease
+	capacity  *jobs.Capacity // limits active and queued jobs; only api and dev renew their lease on these limits
 	storage   *ratelimit.Limiter
 
 	connections *conn.Metrics
@@ -235,7 +235,7 @@ func (p *process) newMaintenance() *maintenance.Maintenance {
 	})
 }
 
-// newJobs returns the service that creates and changes jobs. A nil admission means no limits; operators' requests have none. If hub is
+// newJobs returns the service that creates and changes jobs. A nil `admission` means no limits, as for operators' requests. If `hub` is
 // nil, requests cannot wait for a job's next state.
 func (p *process) newJobs(admission *jobs.Admission, hub *events.Hub) *jobs.Service {
 	return jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
@@ -248,7 +248,7 @@ func (p *process) admission(pauses func() job.Pauses) *jobs.Admission {
 	return &jobs.Admission{Pauses: pauses, Capacity: p.capacity, Storage: p.storage.AllowUnits, ProvenCallbacks: p.cfg.WebhookChallenge}
 }
 
-// loop returns a part that runs f. When the part stops, f has enough time to finish a statement in Postgres.
+// loop returns a part that runs `f`. When the part stops, `f` has enough time to finish a statement in Postgres.
 func (p *process) loop(name string, f func(context.Context)) lifecycle.Part {
 	part := lifecycle.Loop(name, f)
 	part.Grace = p.cfg.DBTimeout + closeGrace

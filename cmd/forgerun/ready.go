@@ -27,8 +27,8 @@ import (
 // Ready checks for at most readyPatience, because load balancers wait only a few seconds.
 const readyPatience = time.Second
 
-// Ready reports whether the process is ready, and lists its problems. Workers and deliverers need Redis. The API does not: it accepts jobs
-// without Redis.
+// Ready reports whether the process is ready, and lists its problems. Workers and deliverers need Redis. The API does not: it accepts
+// jobs without Redis.
 func (p *process) Ready(ctx context.Context) site.Readiness {
 	r := site.Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok", "migrations": "ok", "redis": "ok"}}
 	ctx, cancel := context.WithTimeout(ctx, readyPatience)
@@ -92,8 +92,8 @@ func (s allPauses) Now() job.Pauses {
 	return now
 }
 
-// queuesOf returns the queues that the process needs. The process checks each of them, because in a Redis Cluster they can be on different
-// servers.
+// queuesOf returns the queues that the process needs. The process checks each of them, because in a Redis Cluster they can be on
+// different servers.
 func (p *process) queuesOf() []string {
 	switch p.role {
 	case "worker":
@@ -147,14 +147,14 @@ func (p *process) adminPart() lifecycle.Part {
 	return lifecycle.Part{Name: "admin listener", Start: start, Stop: stop, Grace: closeGrace}
 }
 
-// source returns the key of a client for rate limits per address; see conn.Source.
+// source returns the address, or the IPv6 network, by which rate limits count the client's requests.
 func (p *process) source(r *http.Request) netip.Addr {
 	addr, _ := netip.ParseAddrPort(r.RemoteAddr)
 	return conn.Source(p.cfg.Network.TrustedProxies.Client(addr.Addr(), r.Header.Values("X-Forwarded-For")...))
 }
 
-// hosts returns a function that checks Host headers; nil allows all hosts. The check prevents DNS rebinding. Only listeners without a
-// token, and dev's listeners on loopback, need the check.
+// hosts returns a function that checks Host headers. It returns nil if all hosts are allowed. The check prevents DNS rebinding. Only
+// listeners without a token, and dev's listeners on loopback, need the check.
 func (p *process) hosts(addr string, guarded bool) func(string) bool {
 	if p.role == "dev" && onLoopback(addr) || !guarded {
 		return localhosts.Only(p.cfg.PublicURL)

@@ -38,7 +38,7 @@ type stack struct {
 
 	mu       sync.Mutex
 	procs    []*proc
-	sent     map[string]bool // ids of all requests
+	sent     map[string]bool // X-Request-Id values of all requests
 	accepted map[string]bool // ids of jobs that the API accepted with 202
 	secrets  []string        // API keys and other values that no log may contain
 }

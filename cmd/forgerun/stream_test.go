@@ -139,7 +139,7 @@ func TestStreamsAndWaitsGoOnWithoutRedis(t *testing.T) {
 	go func() { waiting <- u.call(api, "GET", "/v1/jobs/"+id, "", "Prefer", "wait=30") }()
 	require.Equal(t, http.StatusOK, u.call(api, "POST", "/v1/jobs/"+id+"/cancel", "").status)
 	require.Equal(t, []string{"job-canceled"}, frameNames(stream.rest()))
-	all.until("job-canceled") // the client's stream may first repeat events from just before its start
+	all.until("job-canceled") // the stream may first repeat events from just before the stream's start
 	a := <-waiting
 	require.Equal(t, "CANCELED", a.text("state"), a.body)
 	s.checkInvariants()

@@ -47,8 +47,9 @@ func customAt(at time.Time) string {
 		at.UTC().Format(time.RFC3339Nano))
 }
 
-// A frozen clock is frozen in all processes. After a request that moves the clock, all jobs that became due are QUEUED. The events of these
-// jobs have the jobs' due times. The clock survives a restart. A process without the test bed refuses to start if the clock was moved.
+// A frozen clock is frozen in all processes. After a request that moves the clock, all jobs that became due are QUEUED. The events of
+// these jobs occur at the due times. The clock survives a restart. A process without the test bed refuses to start if the clock was
+// moved.
 func TestClockMoves(t *testing.T) {
 	s, api, u := newService(t, testBed)
 	require.False(t, u.clock(api).Frozen)

@@ -27,7 +27,7 @@ func (u *user) disturb(api *proc, rules string) {
 	u.expect(api, http.StatusOK, "PUT", "/v1/testbed/faults", rules)
 }
 
-// sendUnchecked sends a request over its own connection, without checking the response against the document.
+// sendUnchecked sends a request over a new connection. It does not check the response against the OpenAPI document.
 func (u *user) sendUnchecked(api *proc, method, path, body string, headers ...string) (*http.Response, string, error) {
 	return u.sendBy(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, api, method, path, body, headers...)
 }

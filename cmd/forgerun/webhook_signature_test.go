@@ -140,8 +140,8 @@ func (v verifier) require(t *testing.T) {
 	}
 }
 
-// verify runs the verifier. The error says why the verifier refused the delivery. If `directory` is nil, the verifier gets only the secret.
-// If `secret` is empty, the verifier gets only the keys. A verifier that crashes fails the test.
+// verify runs the verifier. The error says why the verifier refused the delivery. If `directory` is nil, the verifier gets only the
+// secret. If `secret` is empty, the verifier gets only the keys. A verifier that crashes fails the test.
 func (v verifier) verify(t *testing.T, c captured, secret string, directory []byte) error {
 	t.Helper()
 	input, err := json.Marshal(c)
@@ -210,8 +210,8 @@ func TestWebhooksPageQuotesTheSnippets(t *testing.T) {
 	}
 }
 
-// tampering is a change to a valid delivery. If bySecret is true, verifiers with the secret must detect the change; if byKey is true,
-// verifiers with the keys.
+// tampering is a change to a valid delivery. If `bySecret` is true, verifiers with the secret must detect the change. If `byKey` is true,
+// verifiers with the keys must detect it.
 type tampering struct {
 	name            string
 	of              func(*captured)
