@@ -23,7 +23,8 @@ type Store interface {
 	Finish(ctx context.Context, f job.Finish) (job.Finished, error)
 
 	Register(ctx context.Context, worker job.ID, name string, concurrency int, lease time.Duration) error
-	// Renew extends the lease and returns the worker's claims in storage. Held returns details of the given claims.
+	// Renew extends the lease and returns the worker's claims in storage. Held returns details of the given claims that the worker still
+	// has.
 	Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.ClaimID, error)
 	Held(ctx context.Context, worker job.ID, claims []job.ClaimID) ([]job.Held, error)
 	Retire(ctx context.Context, worker job.ID) error
@@ -53,7 +54,7 @@ type Deps struct {
 	Store     Store
 	Queue     app.Queue
 	Completer *batches.Completer
-	// GiveBack requeues or fails jobs that storage assigns to this worker, but that it does not run.
+	// GiveBack requeues or fails jobs that are assigned to this worker in storage, but do not run in this process.
 	GiveBack func(ctx context.Context, held []job.Held) error
 	Runner   Runner
 	Metrics  *app.Metrics
@@ -88,7 +89,7 @@ type Worker struct {
 	changed  chan struct{} // closed and replaced by signalChange
 	refused  map[job.Kind]bool
 
-	suspects map[job.ClaimID]bool // claims from the last Renew that this worker does not run; only Run uses this field
+	suspects map[job.ClaimID]bool // claims that the latest Renew returned, but this worker does not run; only Run uses this field
 }
 
 type attempt struct {
