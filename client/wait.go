@@ -45,7 +45,7 @@ func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read
 	if s.err != nil {
 		return nil, s.err
 	}
-	var etag string // "" with PreferWait, because with a tag the service would respond at each change of the progress
+	var etag string // "" with PreferWait: with an entity tag, the service would respond at each change of the progress
 	var advised time.Duration
 	for polls, failures := 1, 0; ; polls++ {
 		sent := c.now()
