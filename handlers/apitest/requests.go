@@ -137,7 +137,7 @@ func (w *walker) some(values []string) (some []string) {
 }
 
 // node adds requests that differ in one part of the body, the value at the JSON Pointer `at`. `wrap` returns a whole body that contains
-// the given value. If the schema is a $ref, node varies its members only once.
+// the given value. If the schema is a $ref, node varies the members only at the first use of this $ref.
 func (w *walker) node(of any, at string, wrap func(value string) string) {
 	s := w.flat(of)
 	for _, value := range w.valuesOf(s) {

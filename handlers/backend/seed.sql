@@ -48,7 +48,8 @@ VALUES
     'QUEUED', NULL, 1, 4, false, 2, 0, '2025-01-31 12:00:00.123456Z', '2025-01-31 12:00:00.123456Z', NULL, '2025-01-31 12:00:00.123456Z',
     '2025-01-31 12:00:00.123456Z', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'en', 'request-1', pg_current_xact_id());
 
--- With this old transaction id (tx), streams send these events even while a transaction of another test is open.
+-- Streams send an event only after all older transactions have ended. With this old transaction id (tx), the events are older than
+-- any open transaction of another test.
 INSERT INTO events (tx, job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
 SELECT '3'::xid8, '01890000-0000-7000-8000-000000000001', '00000000-0000-4000-8000-00000000000a', seq,
   ('01890000-0000-7000-8000-00000000e00' || seq)::uuid, 'job.' || lower(next), prev, next, 1,

@@ -1,6 +1,6 @@
 package conn
 
-// Between leastReserve and mostReserve file descriptors of the process are not used for public connections.
+// Public connections leave some file descriptors of the process unused: at least leastReserve, at most mostReserve.
 const (
 	leastReserve = 64
 	mostReserve  = 1024
