@@ -23,8 +23,8 @@ type Store interface {
 	Finish(ctx context.Context, f job.Finish) (job.Finished, error)
 
 	Register(ctx context.Context, worker job.ID, name string, concurrency int, lease time.Duration) error
-	// Renew extends the lease and returns the worker's claims in storage. Held returns details of the given claims that the worker still
-	// has.
+	// Renew extends the lease and returns the worker's claims in storage.
+	// Held returns details of the given claims that the worker still has.
 	Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.ClaimID, error)
 	Held(ctx context.Context, worker job.ID, claims []job.ClaimID) ([]job.Held, error)
 	Retire(ctx context.Context, worker job.ID) error
