@@ -26,7 +26,7 @@ import (
 var inProse = regexp.MustCompile(`/(cron|time_zone|interval|jitter|media_type|operation|cursor|advance|for|delay|refuse)$|^cursor$|` +
 	`/result/body$|` + // the length limit is in bytes, which a schema cannot express
 	`/execution_at$|^/job/type$|/work_kind$|^/params/behavior/|` + // further checks by use cases
-	`^/jobs/0/(progress|problem|result)$|/effect/(status|reset|to_other_host)$`) // some other members exclude these members
+	`^/jobs/0/(progress|problem|result)$|/effect/(status|reset|to_other_host)$`) // not allowed together with some other members
 
 // TestRequestsAreAsDocumented sends edge cases of each parameter and member. Allowed values must be accepted; other values must be
 // refused with an error that names the parameter or member.

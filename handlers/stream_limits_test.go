@@ -169,10 +169,10 @@ func memory() int64 {
 	return int64(m.HeapAlloc + m.StackInuse)
 }
 
-// TestIdleStreamsAreSmall opens streams over real connections, sends an event on each, and measures heap and stacks. That includes the
-// test's own ends of the connections.
+// TestIdleStreamsAreSmall opens streams over real connections, sends an event on each, and measures heap and stacks. The result includes
+// the client's ends of the connections.
 func TestIdleStreamsAreSmall(t *testing.T) {
-	const n, early, bound = 250, 100, 24 << 10 // bound: 5,000 streams in 120 MB, also with the race detector
+	const n, early, bound = 250, 100, 24 << 10 // bound: bytes per stream (5,000 streams: 120 MB), also with the race detector
 	th := newStreamServer(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = n })
 	_, path := th.submitted()
 	buf := make([]byte, 16<<10)

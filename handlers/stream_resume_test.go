@@ -120,8 +120,8 @@ func TestProgressOnAStream(t *testing.T) {
 	r.end()
 }
 
-// A stream that starts during an attempt also shows its progress. The latest progress is shown before a failure. The next attempt starts
-// at zero.
+// A stream that starts during an attempt also shows the attempt's progress. The latest progress is shown before a failure. The next
+// attempt starts at zero.
 func TestProgressOfAttempts(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)

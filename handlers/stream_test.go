@@ -89,7 +89,7 @@ func TestStreamOfAnEndedJob(t *testing.T) {
 func TestClientStream(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
-	th.Exec(`DELETE FROM events`) // the stream may start before old events while other tests have open transactions
+	th.Exec(`DELETE FROM events`) // while other tests have open transactions, the stream may also show old events
 	r := th.ask("GET", clientStream)
 	start := r.block()
 	require.NotEmpty(t, start.id, "the position to resume from")
@@ -117,7 +117,8 @@ func TestClientStream(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, blocks[4].data, string(listed))
 
-	// A reader that resumes from the id of the position event gets all events. Ids are also cursors; Last-Event-ID takes precedence.
+	// A reader that resumes from the id of the position event gets all events. The ids are also valid as cursors. Last-Event-ID takes
+	// precedence over the parameter `cursor`.
 	require.Equal(t, blocks, th.open(clientStream, "Last-Event-ID", start.id).events(all...))
 	require.Equal(t, blocks[3:], th.open(clientStream+"?cursor="+blocks[2].id).events(all[3:]...))
 	require.Equal(t, blocks[4:], th.open(clientStream+"?cursor="+start.id, "Last-Event-ID", blocks[3].id).events(all[4:]...))
@@ -222,6 +223,6 @@ func TestNothingIsLostBeforeTheWatch(t *testing.T) {
 		return watch(client, job)
 	}
 	th.open(path).events("job-created", "job-queued", "event-emitted")
-	th.Exec(`DELETE FROM events`) // the stream may start before old events while other tests have open transactions
+	th.Exec(`DELETE FROM events`) // while other tests have open transactions, the stream may also show old events
 	th.open(clientStream).events("event-emitted")
 }

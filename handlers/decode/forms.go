@@ -37,7 +37,7 @@ type form struct {
 	characters string            // description of the allowed characters
 }
 
-// The keys of forms are formats and patterns of the schemas.
+// The keys are the formats and patterns that the schemas use.
 var forms = map[string]form{
 	"date-time": {wrong: unless(func(s string) bool { _, err := job.ParseTime(s); return err == nil }, "This must be "+TimeForm+".")},
 	"uuid": {wrong: unless(func(s string) bool { id, err := job.ParseID(s); return err == nil && !id.IsZero() },
@@ -127,7 +127,7 @@ func isWord(s string, limit int) bool {
 
 // isLine reports whether s has at most `limit` characters, and no line breaks or invisible characters.
 func isLine(s string, limit int) bool {
-	const replaced = 3 // bytes of U+FFFD, which PlainText may write for each byte of s
+	const replaced = 3 // PlainText may replace a byte of s by U+FFFD, which has this many bytes
 	return utf8.RuneCountInString(s) <= limit && job.PlainText(s, replaced*len(s)) == s
 }
 

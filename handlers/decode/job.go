@@ -210,7 +210,7 @@ func (l Limits) SchedulePatch(body []byte) (p job.SchedulePatch, err error) {
 	return p, nil
 }
 
-// If the body sets the member to null, removed stores a pointer to a zero value in *to.
+// If the body sets the member `name` to null, removed stores a pointer to a zero value in *to.
 func removed[T any](r *reader, name string, to **T) {
 	if *to == nil && slices.ContainsFunc(r.outer, func(m member) bool { return m.name == name }) {
 		*to = new(T)

@@ -24,7 +24,7 @@ const (
 	maxElements     = 50_000 // elements of all arrays of the body together
 	maxOuter        = 64     // members of the outermost object; enough for all valid bodies
 	maxFound        = 2000   // findings that are stored; further findings are only counted
-	minExponent     = -324   // minimum exponent of a number: that of the smallest float64, because databases may refuse smaller numbers
+	minExponent     = -324   // exponent of the smallest float64; databases may refuse smaller numbers
 	maxPointerBytes = 256
 	maxGuesses      = 50 // suggestions per body for wrong names
 	maxCanonical    = 64 << 10

@@ -73,7 +73,7 @@ type schema struct {
 	kinds     string // allowed jsontext.Kinds, one byte each
 	isInteger bool
 	form      form
-	names     *regexp.Regexp // matches allowed names that are not properties
+	names     *regexp.Regexp // matches the allowed names that are not in Properties
 }
 
 var kindsOf = map[string]string{"string": `"`, "object": "{", "array": "[", "boolean": "tf", "integer": "0", "number": "0", "null": "n"}

@@ -27,7 +27,7 @@ func Label(header string) (string, error) {
 	return header, nil
 }
 
-// Session reads the optional body of a request for a session. The body may name only the rules with these ids.
+// Session reads the optional body of a request for a session. `rules` has the ids of the rules that the body may name.
 func Session(body []byte, rules []string) (verdict.Session, error) {
 	n := verdict.Session{Seed: 1}
 	err := public.read("SessionRequest", orEmpty(body), &n, func(r *reader) {

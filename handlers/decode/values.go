@@ -111,7 +111,7 @@ func unquoted(raw []byte) []byte {
 	return text
 }
 
-// hasNUL reports whether a JSON string has an escaped NUL; JSON does not allow an unescaped one. Postgres refuses NUL in text.
+// hasNUL reports whether a JSON string has an escaped NUL, which Postgres refuses in text. JSON does not allow an unescaped NUL.
 func hasNUL(raw []byte) bool {
 	return bytes.Contains(raw, []byte(`\u0000`)) && bytes.IndexByte(unquoted(raw), 0) >= 0
 }

@@ -20,7 +20,7 @@ type Conn struct {
 	turn   chan struct{} // semaphore: taken while a write is sent and recorded
 
 	mu       sync.Mutex
-	exchange *verdict.Exchange // nil: not recorded, or finished
+	exchange *verdict.Exchange // nil if the stream is not recorded, or its record is finished
 }
 
 // NewConn returns a connection that applies the effect `e` to writes, and records them in `x`. Both may be nil. If `x` is not nil, `done`

@@ -21,9 +21,9 @@ func Rewrites(e *fault.Effect, r *fasthttp.Response) bool {
 	return e != nil && e.Rewrites() && len(r.Header.Peek("Repr-Digest")) == 0 && bytes.Contains(r.Header.ContentType(), []byte("json"))
 }
 
-// Response applies the effect to a finished response. It changes the JSON body and the media type, and can send the response slowly or in
-// part. Sending stops when ctx ends. If it sends the response itself, it calls `sent` once: before the last byte, or after the client has
-// hung up.
+// Response applies the effect to a finished response. It changes the JSON body and the media type, and can send the response slowly or
+// in part. Sending stops when ctx ends. If Response sends the response itself, it calls `sent` once: before the last byte, or after the
+// client has hung up.
 func Response(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent func(hungUp bool)) {
 	r := &c.Response
 	if Rewrites(e, r) {

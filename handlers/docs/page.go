@@ -14,7 +14,7 @@ import (
 	"github.com/swaggest/swgui/v5/static"
 )
 
-// Page is the HTML page of an OpenAPI document with its Content Security Policy.
+// Page is an HTML page that shows an OpenAPI document, and the Content Security Policy of the page.
 type Page struct{ Text, Policy string }
 
 var (

@@ -85,7 +85,7 @@ func (s *API) clientEvents(r *httpkit.Request) error {
 	return s.listEvents(r, from, true)
 }
 
-// An endless list has a next cursor even after its last event, so that the client can poll for new events.
+// If `endless` is true, the last page has a next cursor too, unless the list is empty. The client can then poll for new events.
 func (s *API) listEvents(r *httpkit.Request, from source, endless bool) error {
 	cursor := r.Query("cursor")
 	if cursor != "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// source reads events after a position, which advances with each read. It begins before the first event.
+// source reads events after a position. The position begins before the first event, and advances with each read.
 type source interface {
 	stream.Source
 	seek(ctx context.Context, cursor string) error

@@ -1,5 +1,5 @@
-// Package header parses values of HTTP headers. Parsers of structured fields (RFC 9651) do not fit for Accept, Prefer, Range and entity
-// tags. Fiber's parsers ignore weights, or refuse values that RFC 9110 says to ignore.
+// Package header parses values of HTTP headers. Accept, Prefer, Range and entity tags are not structured fields (RFC 9651), so a parser
+// for these does not fit. Fiber's parsers ignore weights, or refuse values that RFC 9110 says to ignore.
 package header
 
 import (

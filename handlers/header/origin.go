@@ -13,8 +13,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Key parses an Idempotency-Key header. The value is a structured-field string, as the draft of this header requires, or the bare key. Key
-// refuses several lines, and returns "" without a line.
+// Key parses an Idempotency-Key header. The value is a structured-field string, as the draft of this header requires, or the bare key.
+// Key refuses a request with several such headers. Without the header, it returns "".
 func Key(lines ...string) (key string, err error) {
 	if len(lines) == 0 {
 		return "", nil

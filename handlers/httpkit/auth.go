@@ -19,7 +19,7 @@ import (
 
 const authorizationForm = "Send your API key in a single header: Authorization: Bearer frk_..."
 
-// No key or token is nearly as long as maxTokenBytes.
+// Every valid key or token is much shorter than maxTokenBytes.
 const maxTokenBytes = 512
 
 // Callers authenticates requests.
@@ -177,8 +177,8 @@ func (s *Kit) addrOf(r *Request) netip.Addr {
 
 var authCodes = []job.Code{job.CodeInvalidCredentials, job.CodeTokenExpired, job.CodeForbidden, job.CodeKeyDisabled}
 
-// Refused counts and logs a failed authentication or authorization. The number of log lines is limited, and each line says how many lines
-// were omitted before it. Requests of omitted lines are not in the access log, either.
+// Refused counts and logs a failed authentication or authorization. The number of log lines is limited, and each line says how many
+// lines were omitted before it. If a line is omitted, the access log omits the request too.
 func (s keyHolders) Refused(r *Request, p *problem.Document) {
 	if r.refused != slowed { // auth_attempts_refused_total counts slowed requests
 		s.metrics.authFailures.WithLabelValues(string(p.Code)).Inc()

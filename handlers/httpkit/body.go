@@ -90,7 +90,7 @@ type incoming struct {
 	whole bool
 	wrong error            // why the body was not read completely
 	small *[SmallBody]byte // array of the slice `bytes`; nil if the body is larger
-	taken int              // reserved bytes of bodyMemory
+	taken int              // bytes reserved in bodyMemory
 	read  int              // bytes received before the body was dropped
 }
 
@@ -98,7 +98,7 @@ type incoming struct {
 // use memory. After a slow body, ReadBody restarts the request's time limit and checks the caller's key again.
 func (r *Request) ReadBody() ([]byte, error) {
 	stream, in := r.Request().BodyStream(), &r.incoming
-	if stream == nil { // no body, or not from a network connection
+	if stream == nil { // the request has no body, or is not from a network connection
 		r.passBody(r.Request().Body())
 		return r.Request().Body(), nil
 	}
@@ -187,8 +187,8 @@ func (r *Request) DropBody() {
 	in.bytes = nil
 }
 
-// endBody prepares for the unread rest of the body. A small rest is read after the response, so that the connection can be reused.
-// Otherwise the connection closes.
+// endBody decides what happens to the unread rest of the body. A small rest is read after the response, so that the connection can be
+// reused. Otherwise the connection closes.
 func (r *Request) endBody() {
 	r.DropBody()
 	r.incoming.end(r.Context())

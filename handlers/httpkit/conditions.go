@@ -39,8 +39,9 @@ func shownBy(routes []Route) map[string]*Route {
 	return shown
 }
 
-// checkConditions checks If-Match and If-None-Match in requests that change something. If a condition fails, it refuses the request. It
-// runs after all other checks of the request's head. If the client cannot read the resource, it gets the error of the GET route.
+// checkConditions checks If-Match and If-None-Match in requests that change something. If a condition fails, checkConditions refuses the
+// request. It runs after all other checks of the request's head. If the client cannot read the resource, the response is the error of
+// the GET route.
 func (s *Kit) checkConditions(r *Request) error {
 	match, noneMatch := r.Has(fiber.HeaderIfMatch), r.Has(fiber.HeaderIfNoneMatch)
 	if r.Route.Access == Public || !match && !noneMatch {

@@ -28,8 +28,8 @@ const (
 const minAnonymousKey = 32
 
 // Once makes a route honor Idempotency-Key. It stores the response to the first request with a key in the same transaction as the
-// request's effect. A repetition is a request with the same key, method, path and body. The order of members and white space in the body
-// do not matter.
+// request's effect. A later request with the same key, method, path and body gets the stored response. The order of members and white
+// space in the body do not matter.
 func Once(handle Handler) Handler {
 	return func(r *Request) error {
 		key, err := r.IdempotencyKey()

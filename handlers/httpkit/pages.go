@@ -17,7 +17,7 @@ import (
 )
 
 // Pages are HTML pages on the listener of the API. Fiber's net/http adaptor is not used, because it reads bodies of any size before the
-// handler authenticates the caller. Its requests also refer to memory that is reused.
+// handler authenticates the caller. Requests from the adaptor also refer to memory that later requests overwrite.
 type Pages struct {
 	Handler http.Handler // for all paths outside the API; nil: no pages
 	Prefix  string       // path prefix of the API

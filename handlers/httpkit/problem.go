@@ -27,7 +27,7 @@ func (s *Kit) sendProblem(r *Request, err error) {
 	_, wanted := errors.AsType[Wanted](err)
 	switch {
 	case wanted: // the client of a test bed asked for this error
-	case r.refused == overloaded, r.refused == noSlot: // not logged here, because there may be very many; Backlog logs overload
+	case r.refused == overloaded, r.refused == noSlot: // not logged here: there may be very many such requests; Backlog logs overload
 	case p.Status >= 500 && p.Status != fiber.StatusNotImplemented: // 501 means an unknown method, which is the client's mistake
 		s.logFailure(r, &p, err)
 		r.Span.SetStatus(codes.Error, header.Clip(err.Error()))

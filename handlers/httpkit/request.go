@@ -330,7 +330,7 @@ const MergePatch = "application/merge-patch+json"
 // Preferences returns the client's preferences (RFC 7240).
 func (r *Request) Preferences() *header.Preferences { return header.ParsePrefer(r.List("Prefer")) }
 
-// Honored adds the preferences that were honored to the response.
+// Honored sets the response header that lists the honored preferences.
 func (r *Request) Honored(prefs *header.Preferences) {
 	if applied := prefs.Applied(); applied != "" {
 		r.Set("Preference-Applied", applied)

@@ -97,7 +97,7 @@ func (s *Kit) run(r *Request, handle Handler) (err error) {
 }
 
 // requireKey makes the store check the client's key again when it writes the request's changes. Use cases that change keys check this
-// themselves, under the client's lock. Requests that move a test bed's clock are exempt, because the key may expire by the move.
+// themselves, under the client's lock. Requests that move a test bed's clock are exempt, because the move may let the key expire.
 func (r *Request) requireKey() {
 	if r.Route.Method != Get && r.Route.ofClient() && r.Route.Action != "move_clock" && !r.Caller.Expired {
 		r.Base, r.Ctx = job.WithKey(r.Base, r.Caller.KeyID), job.WithKey(r.Ctx, r.Caller.KeyID)

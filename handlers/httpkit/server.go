@@ -109,7 +109,7 @@ type Deps struct {
 	Registry      prometheus.Registerer    // nil: metrics are not exposed
 	Tracer        trace.Tracer             // nil: no tracing
 	Clock         func() time.Time         // clock of the jobs; nil: time.Now
-	// Real converts a time of Clock to real time, in which clients cache and poll; nil: Clock shows real time.
+	// Real converts a time of Clock to real time, because clients cache and poll in real time. If Real is nil, Clock shows real time.
 	Real func(t time.Time) time.Time
 	// Named finds a client and its key by the key id in an invalid credential. Named may be nil.
 	Named func(ctx context.Context, credential string) job.Caller

@@ -192,7 +192,8 @@ const maxPoll = 60
 // pausedPoll is the polling interval of a paused job in seconds.
 const pausedPoll = 5
 
-// pollAfter returns the polling interval for Retry-After, in seconds. A scheduled job is polled at its start time, or after maxPoll.
+// pollAfter returns the polling interval for Retry-After, in seconds. A scheduled job is polled at its start time, but after maxPoll at
+// the latest.
 func (s *API) pollAfter(j *job.Job) int {
 	switch {
 	case j.Waiting == job.WaitingPaused:

@@ -61,7 +61,7 @@ type Deps struct {
 	Clients   *clients.Service
 	Webhooks  *delivery.Webhooks
 	Bulk      *bulk.Service
-	Schedules *schedules.Service // its methods take the zero client id for all clients
+	Schedules *schedules.Service // for its methods, the zero client id means all clients
 	Erasures  *erasures.Service
 	Pauses    *pauses.Service
 	Testbed   *testbed.Operators // nil: not a test bed

@@ -266,7 +266,7 @@ func one[T any](read func(context.Context, job.ID) (T, error)) httpkit.Handler {
 	}
 }
 
-// bounded handles a list without pages. The list ends at its limit.
+// bounded handles a list that has a maximum length instead of pages.
 func bounded[T any](read func(context.Context, admin.Range) (admin.Bounded[T], error)) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		v, err := read(r.Ctx, narrowed(r))

@@ -112,7 +112,7 @@ func Check(parameters []Parameter, given iter.Seq2[string, string]) error {
 		known = "The query parameters of this resource are " + strings.Join(names, ", ") + "; each may be given once."
 	}
 	seen := make(map[string]bool, len(names))
-	foreign := true // true if no parameter is given, as in "&", or an unknown or repeated one
+	foreign := true // true if a parameter is unknown or repeated, or the query has none, as in "&"
 	var violations []job.Violation
 	for name, value := range given {
 		i := slices.Index(names, name)

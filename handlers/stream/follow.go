@@ -37,7 +37,7 @@ func (st *Stream) follow(ctx context.Context) error {
 	defer stop()
 	p := st.First
 	st.First = Page{}
-	p.More = true // read again: events before the watch began caused no notification
+	p.More = true // read again: events that were stored before Watch began caused no notification
 	for hold := minHold; ; {
 		received, err := st.writePage(ctx, p, notifications)
 		if err != nil {
@@ -157,7 +157,7 @@ func (st *Stream) readProgress(ctx context.Context) error {
 	return st.out.flush()
 }
 
-// await sends heartbeats and progress until a notification arrives, or the duration "wait" has passed.
+// await sends heartbeats and progress until a notification arrives, or the time `wait` has passed.
 func (st *Stream) await(ctx context.Context, notifications <-chan job.Notification, wait time.Duration) error {
 	due := time.Now().Add(wait)
 	for {

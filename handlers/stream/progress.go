@@ -49,8 +49,8 @@ func (p *progress) endsWith(o *job.Occurrence) bool {
 	return p.running && o.Ended != nil && o.Attempt == p.attempt
 }
 
-// last returns the progress to show before the event that ends the attempt. If the attempt succeeded and has shown any progress, last
-// returns 100 %.
+// last returns the progress to show before the event that ends the attempt. It returns 100 % if the attempt succeeded and has shown
+// less.
 func (p *progress) last(o *job.Occurrence) *job.Progress {
 	due := p.due()
 	if o.Name != job.EventSucceeded || p.shown == nil || p.shown.Percentage >= 100 {

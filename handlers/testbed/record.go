@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// Body keeps the data of the body that the record needs. The body itself is freed before the record is written.
+// Body stores the data that the record needs. The body itself is freed before the record is written.
 func (s *API) Body(r *httpkit.Request, body []byte) {
 	v := visitOf(r)
 	var named struct {

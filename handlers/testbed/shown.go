@@ -41,7 +41,7 @@ func (v *visit) shown(x *verdict.Exchange) {
 			Outcome job.Outcome
 		}
 	}
-	_ = json.Unmarshal(body, &doc) // on an error the members stay empty, as for a document without them
+	_ = json.Unmarshal(body, &doc) // on an error, the fields of doc stay empty
 	switch {
 	case x.Role == verdict.Submit:
 		x.Made = testbed.IDOf(cmp.Or(doc.ID, doc.Draft))

@@ -73,7 +73,7 @@ type visit struct {
 	slowFault func()        // releases the slot of a slow response; nil: none
 	hungUp    bool          // the client hung up during a delay
 
-	// Data of the body for the record: its hash, idempotency key and correlation id.
+	// From the request's body, for the record: hash, idempotency key and correlation id.
 	bodySum, bodyKey, bodyCorrelation string
 }
 
