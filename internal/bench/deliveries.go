@@ -57,11 +57,11 @@ func (got sample) deliveries(sys system) {
 	got[besideHangs] = must(mixed.deliver(sys.ctx, manyClientJobs))
 }
 
-// subscribers are clients with webhook endpoints in this process. Each endpoint has its own port, because the service limits the deliveries
-// of a client to one origin.
+// subscribers are clients with webhook endpoints in this process. Each endpoint has its own port, because the service limits a client's
+// concurrent deliveries to each origin.
 type subscribers struct {
 	targets   []target
-	answering int           // number of endpoints of all clients that respond
+	answering int           // number of endpoints that respond, of all clients together
 	ended     chan struct{} // closed at the end; hanging endpoints then respond
 	news      chan struct{} // holds a token if a delivery has arrived
 
@@ -97,7 +97,7 @@ func (s system) subscribe(each ...endpoints) *subscribers {
 	return all
 }
 
-// receive returns 200 and counts each delivery once, even if it is repeated.
+// receive responds with 200. It counts a repeated delivery only once.
 func (s *subscribers) receive(_ http.ResponseWriter, request *http.Request) {
 	now := time.Now()
 	_, _ = io.Copy(io.Discard, request.Body)

@@ -36,8 +36,8 @@ func (s side) values(figure string) (values []float64) {
 	return values
 }
 
-// compare measures all sides in each round. The order alternates, so a drift of the machine's speed favors no side. For each figure, the
-// table has one line for each other side, which compares this side with the first one.
+// compare measures all sides in each round. The order alternates, so a drift of the machine's speed favors no side. Each line of the
+// table compares a figure of the first side with the same figure of another side, if another side has this figure.
 func (l *lab) compare(sides []side, figures ...string) {
 	for round := range l.rounds {
 		for i := range sides {

@@ -23,8 +23,8 @@ const (
 	drainFigure = "Finished of a backlog, jobs/s"
 )
 
-// peer measures River or asynq. Each element of `runs` lists phases, such as "insert drain". Each element starts with empty stores and runs
-// its phases in order.
+// peer measures River or asynq. Each element of `runs` lists phases, such as "insert drain". For each element, the program runs the
+// phases in order, on empty stores.
 func (got sample) peer(l *lab, program, name string, runs ...string) {
 	for _, phases := range runs {
 		check(l.attempt(func() {
@@ -62,7 +62,7 @@ func (got sample) readPeer(out io.Reader, cpu float64) error {
 	return nil
 }
 
-// The measured CPU time includes the load generator. For River and asynq it does too, because their programs generate the load.
+// The measured CPU time includes the load generator, because the programs of River and asynq also generate their own load.
 func (got sample) peerJobs(l *lab, s service) {
 	s.slots = peerWorkers
 	l.phase(s, func(sys system) {

@@ -118,8 +118,8 @@ func idle(l *lab) {
 	}), startP50, startP99, idleWorker, idleTogether)
 }
 
-// startsOneByOne submits one job at a time and returns the latencies from request to start, in ms. It waits 30 to 50 ms before each job. A
-// worker polls more often, so each job ends before the next one is submitted.
+// startsOneByOne submits one job at a time and returns the latencies from request to start, in ms. It waits 30 to 50 ms before each job.
+// A worker polls at shorter intervals, so each job ends before the next one is submitted.
 func (s system) startsOneByOne() (starts []float64) {
 	var sent []time.Time
 	began := time.Now()
