@@ -158,7 +158,7 @@ func (l *limit) Set(text string) error {
 	return nil
 }
 
-// cuts reports whether n entries exceed the limit. If the user did not set the limit, it prints a note.
+// cuts reports whether n entries exceed the limit. If so, and the user did not set the limit, it prints a note.
 func (l *limit) cuts(c *call, n int) bool {
 	cut := l.most > 0 && n > l.most
 	if cut && !l.given {

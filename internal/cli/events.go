@@ -205,7 +205,7 @@ func watch(c *call, api *client.Client) error {
 			if err == nil {
 				progress = *p
 			}
-			if err != nil || !on { // not printed if there is a status line, which shows the progress
+			if err != nil || !on { // a status line, if there is one, shows the progress instead
 				line.Clear()
 				if err := c.printMessage(m); err != nil {
 					return err

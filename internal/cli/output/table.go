@@ -85,7 +85,7 @@ func (p *Printer) table(v View, values []any) error {
 	return nil
 }
 
-// latest returns the latest of `now` and the value's times. The service's clock may be ahead in a test bed. A difference of up to one
+// latest returns the latest of `now`, created_at and updated_at, because a test bed's clock may be ahead. A difference of up to one
 // second is ignored.
 func latest(now time.Time, value any) time.Time {
 	for _, member := range []string{"created_at", "updated_at"} {
