@@ -29,7 +29,7 @@ func TestRetryAfterOfFaults(t *testing.T) {
 	w := newWorld(t).session()
 	tag := w.send("GET", jobSelf, "").Header.Get("ETag")
 	for effect, want := range map[string]struct {
-		lines []string // expected Retry-After; nil: one line with a date
+		lines []string // expected Retry-After lines; nil: one line with a date
 		wait  *int
 	}{
 		`{"retry_after":61}`:                                                {[]string{"61"}, new(61)},

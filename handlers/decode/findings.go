@@ -19,7 +19,7 @@ type findings struct {
 	form   []job.Violation // structural mistakes: RFA_REQUEST_MALFORMED
 	values []job.Violation // invalid values: RFA_JOB_VALIDATION_FAILED
 	limit  int             // maximum length of each list
-	more   int             // violations beyond the limit
+	more   int             // number of violations beyond the limit
 }
 
 func (f *findings) all() []job.Violation { return slices.Concat(f.form, f.values) }

@@ -52,7 +52,7 @@ var forms = map[string]form{
 	// The checks of labels and URLs are stricter than their patterns.
 	`^[!-~]([ -~]{0,198}[!-~])?$`:                            {wrong: unless(verdict.ValidLabel, labelForm)},
 	`^[Hh][Tt][Tt][Pp][Ss]?://[^\s\\#/?@]+([/?][^\s\\#]*)?$`: {wrong: checkURL},
-	// The errors of these patterns name the allowed characters in words.
+	// Errors about these patterns describe the allowed characters in words.
 	"^[A-Za-z0-9._-]+$": {fits: func(s string) bool { return isWord(s, math.MaxInt) }, characters: strings.TrimSuffix(wordForm, ".")},
 	"^[!-~]+$":          {fits: func(s string) bool { return isASCII(s, '!') }, characters: "visible ASCII characters"},
 	"^[ -~]+$":          {fits: func(s string) bool { return isASCII(s, ' ') }, characters: "printable ASCII characters"},

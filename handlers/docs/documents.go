@@ -76,7 +76,7 @@ var Operations = sync.OnceValue(func() map[string]string {
 	all := map[string]string{}
 	for path, item := range document.Paths {
 		for method, of := range item {
-			operation, _ := of.(map[string]any) // not a map for the parameters of a path
+			operation, _ := of.(map[string]any) // the parameters of a path are a list, not a map
 			if id, ok := operation["operationId"].(string); ok {
 				all[strings.ToUpper(method)+" "+path] = id
 			}

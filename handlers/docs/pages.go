@@ -54,7 +54,7 @@ type entry struct {
 	Retryable                  bool
 	Stage                      job.Stage
 
-	Repeat string // advice whether to send the request again
+	Repeat string // advice about sending the request again
 	Sample string
 }
 

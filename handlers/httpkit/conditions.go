@@ -22,8 +22,8 @@ func (r *Request) Unchanged(tag string) bool {
 // Has reports whether the request has a header.
 func (r *Request) Has(name string) bool { return len(r.Request().Header.PeekAll(name)) > 0 }
 
-// shownBy maps the path of each route to the GET route with the same path, or else with the nearest parent path. A resource without a GET
-// route has no entity tag, so If-Match never matches.
+// shownBy maps the path of each route to the GET route with the same path. If there is none, it uses the GET route with the nearest
+// parent path. A resource without a GET route has no entity tag, so If-Match never matches.
 func shownBy(routes []Route) map[string]*Route {
 	reads, shown := map[string]*Route{}, map[string]*Route{}
 	for i, rt := range routes {

@@ -23,7 +23,7 @@ const (
 	Public        Access = iota // no credentials are read
 	Registration                // credentials are optional; the use case decides
 	Account                     // a client's key or the operator's token
-	Renewal                     // like Account, or a client's key that expired recently
+	Renewal                     // like Account, and also a client's key that expired recently
 	ClientKey                   // a client's key
 	ExpiredKey                  // a client's key, possibly expired: see Route.takesExpired
 	OperatorToken               // the operator's token; all routes of the operator API

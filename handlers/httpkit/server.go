@@ -54,11 +54,11 @@ type Config struct {
 	WriteTimeout       time.Duration     // limit for writing one response (30 s)
 	IdleTimeout        time.Duration     // how long a keep-alive connection may be unused (75 s)
 
-	TimeScale     float64       // factor for the run time of jobs, to estimate when they end
+	TimeScale     float64       // factor for the run time of jobs, used to estimate when a job ends
 	RetentionJobs time.Duration // how long a final job is kept; 0: expires_at is omitted
 
 	MaxStreams          int           // maximum number of event streams and waiting requests at a time; above: 503 (10,000)
-	MaxStreamsPerClient int           // the same for one client; above: 429 (100)
+	MaxStreamsPerClient int           // maximum number per client; above: 429 (100)
 	Heartbeat           time.Duration // time between heartbeats on an idle stream (15 s)
 	StallTimeout        time.Duration // maximum time for a client to read 8 KiB of a stream; slower clients are disconnected (10 s)
 }
@@ -244,7 +244,7 @@ func (s *Kit) Shutdown(ctx context.Context) error {
 	s.Waits.Close()
 	err := s.app.ShutdownWithContext(ctx) // sends Connection: close before it closes the listener
 	s.mu.Lock()
-	if s.listener != nil { // Serve may have set it meanwhile
+	if s.listener != nil { // Serve may have set the listener meanwhile
 		_ = s.listener.Close()
 	}
 	s.mu.Unlock()

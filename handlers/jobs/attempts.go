@@ -45,7 +45,7 @@ func (s *API) listAttempts(r *httpkit.Request) error {
 	}))
 }
 
-// If the outcome is a problem document, its instance is the URL of this route.
+// If the outcome is a problem document, its member `instance` is the URL of this route.
 func (s *API) getAttempt(r *httpkit.Request) error {
 	n, ok := query.Positive(r.Params("n"))
 	if !ok {

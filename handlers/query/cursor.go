@@ -95,7 +95,7 @@ func sumOf(key []byte, owner job.ID, scope string, position []byte) []byte {
 	return mac.Sum(nil)[:cursorSum]
 }
 
-// PositionBytes is the length of a position in a cursor: transaction, id, seq.
+// PositionBytes is the length of a position in a cursor. A position consists of a transaction, an id and a seq.
 const PositionBytes = 8 + len(job.ID{}) + SeqBytes
 
 // SeqBytes is the length of a seq in a cursor.

@@ -32,7 +32,7 @@ func NewLimiter(total, perClient int) *Limiter {
 // Context returns a context that ends when the server shuts down, with Shutdown as its cause.
 func (l *Limiter) Context() context.Context { return l.ctx }
 
-// maxRetryAfter is the maximum Retry-After when the limit is reached.
+// maxRetryAfter is the maximum Retry-After of a refusal by the limiter.
 const maxRetryAfter = 5 * time.Second
 
 // A tenth of all places is kept for clients that have no stream or waiting request yet. Otherwise, a few clients could take all places. The

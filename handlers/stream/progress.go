@@ -10,7 +10,7 @@ import (
 // latest written event. The shown progress of an attempt never decreases. The latest progress is shown before the event that ends the
 // attempt.
 type progress struct {
-	attempt  int               // attempt of the last event written; 0: unknown
+	attempt  int               // attempt of the latest written event; 0: unknown
 	running  bool              // whether this attempt is running
 	pending  bool              // the stored progress must still be read
 	received *job.Notification // latest progress not yet shown; may be nil
@@ -49,8 +49,8 @@ func (p *progress) endsWith(o *job.Occurrence) bool {
 	return p.running && o.Ended != nil && o.Attempt == p.attempt
 }
 
-// last returns the progress to show before the event that ends the attempt. It returns 100 % if the attempt succeeded and has shown
-// less.
+// last returns the progress to show before the event that ends the attempt. It returns 100 % if the attempt succeeded and its shown
+// progress is lower.
 func (p *progress) last(o *job.Occurrence) *job.Progress {
 	due := p.due()
 	if o.Name != job.EventSucceeded || p.shown == nil || p.shown.Percentage >= 100 {

@@ -75,7 +75,7 @@ type Stream struct {
 	Authorization [][]byte
 
 	RequestID string
-	Span      trace.SpanContext // of the request, for the log
+	Span      trace.SpanContext // span of the request, for log lines
 	Action    string
 	Start     time.Time
 

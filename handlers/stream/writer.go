@@ -38,7 +38,7 @@ type writer struct {
 	buf   bytes.Buffer
 }
 
-// The buffer is flushed when it has at least this many bytes. Each write to the connection has at most this many.
+// The buffer is flushed when it has at least this many bytes. Each write to the connection has at most this many bytes.
 const chunk = 8 << 10
 
 // frame appends a server-sent event (HTML standard, section 9.2), and flushes a full buffer. An event without an id leaves the reader's

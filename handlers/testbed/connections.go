@@ -19,8 +19,9 @@ type nextFault struct {
 	effect *fault.Effect
 }
 
-// pendingFault returns the fault that an earlier request left for the next request on the connection. No request on a half-closed
-// connection gets a response. Any other fault applies to the next request of the same client, except requests about the test bed.
+// pendingFault returns the fault that an earlier request left for the next request on the connection. If the fault half-closed the
+// connection, no request on it gets a response. Any other fault applies to the same client's next request that is not about the test
+// bed.
 func (v *visit) pendingFault(ofTestbed bool) *fault.Effect {
 	c, ok := v.Context().Conn().(*conn.Conn)
 	if !ok {

@@ -104,8 +104,8 @@ func (s *API) findFault(v *visit) error {
 	return err
 }
 
-// subjectOf identifies the request by its idempotency key or, without a key, by its body. A large body is not read, because the request may
-// still be refused. subjectOf then uses the Content-Length. It ignores errors in the body, which the handler reports.
+// subjectOf identifies the request by its idempotency key or, without a key, by its body. A large body is not read, because the request
+// may still be refused; subjectOf uses the Content-Length instead. It ignores errors in the body, which the handler reports.
 func subjectOf(r *httpkit.Request) string {
 	key, body := r.Request().Header.Peek("Idempotency-Key"), r.Request().Header.Peek(fiber.HeaderContentLength)
 	if len(key) == 0 && r.Request().Header.ContentLength() <= httpkit.SmallBody {

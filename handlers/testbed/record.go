@@ -69,7 +69,7 @@ func (s *API) record(v *visit) (later func(hungUp bool)) {
 	return func(bool) {}
 }
 
-// recorded reports whether the test bed records requests of a route. Of the test bed's own routes only the reset is recorded.
+// recorded reports whether the test bed records requests of a route. Of the test bed's own routes, it records only the reset.
 func recorded(r *httpkit.Request) bool {
 	return r.Route.Access != httpkit.Public &&
 		(!strings.HasPrefix(r.Route.Path, "/v1/testbed/") || r.Route.Path == resetPath)
