@@ -19,8 +19,8 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// Limits of failures. A client that keeps sending one wrong key reaches the limit of the key first. Attempts refused by this limit do not
-// count against the address, because other clients may have the same address.
+// Limits of failures. A client that keeps sending one wrong key reaches the limit of the key first. Attempts that the key's limit
+// refuses do not count against the address, because other clients may have the same address.
 const (
 	addressRate  = 10 // per second
 	addressBurst = 100

@@ -119,7 +119,7 @@ func list(v output.View, path string, most int, params ...param) action {
 	read := reading(path, params, func(c *call, api *client.Client, path string, query url.Values) error {
 		most := limit.most
 		if most > 0 && !limit.given {
-			most++ // to see whether there are more
+			most++ // read one more entry, to see whether the list is longer
 		}
 		if most > 0 {
 			query.Set("limit", strconv.Itoa(min(100, most)))

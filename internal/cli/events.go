@@ -87,7 +87,7 @@ func (c *call) stream(api *client.Client, o client.StreamOptions) error {
 
 func (c *call) printMessage(m client.Message) error {
 	shown := struct {
-		ID   string          `json:"id"` // pass it to --after to resume the stream
+		ID   string          `json:"id"` // pass the id to --after to resume the stream
 		Name string          `json:"name"`
 		Data json.RawMessage `json:"data"`
 	}{m.ID, m.Name, m.Data}

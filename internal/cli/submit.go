@@ -172,8 +172,8 @@ func (c *call) explainLost(err error, key, what string) error {
 	return err
 }
 
-// accepted returns err. If the wait for an accepted job or batch failed, for example because of --timeout, it prints the id and the command
-// that continues the wait.
+// If the wait for an accepted job or batch failed, for example because of --timeout, accepted prints the id and the command that
+// continues the wait. It always returns err.
 func (c *call) accepted(what, next string, err error) error {
 	if _, ended := errors.AsType[*command.Exit](err); err == nil || ended {
 		return err

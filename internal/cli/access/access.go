@@ -87,8 +87,8 @@ func (f Finder) AdminToken() string {
 	return cmp.Or(f.Flags.AdminToken, FirstToken(f.Getenv(EnvAdminToken)))
 }
 
-// pick returns the first address, and the first credential that may be sent to this address. If the source of a credential has an address,
-// the credential is sent only to that address. Otherwise see source.anywhere.
+// pick returns the first address, and the first credential that may be sent to this address. If the source of a credential has an
+// address, the credential is sent only to that address. If the source has no address, source.anywhere must be true.
 func pick(sources []source, of func(Endpoint) (address, credential string)) (address, credential string) {
 	for _, s := range sources {
 		a, c := of(s.Endpoint)
