@@ -107,8 +107,8 @@ func (v *verdictRun) writeFile(path string, content []byte) error {
 	return cmp.Or(err, f.Close())
 }
 
-// The page of a single session is written to the file of --html. If there are several sessions, the pages are written to a folder next to
-// this file.
+// writePage writes the page of a single session to the file of --html. The pages of several sessions are written to a folder next to this
+// file.
 func (v *verdictRun) writePage(n shownSession, number int) error {
 	path := v.html
 	if number > 1 {

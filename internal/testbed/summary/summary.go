@@ -84,8 +84,8 @@ func (s *Summary) judge(n *Session) {
 // conclusions lists all conclusions from best to worst.
 var conclusions = []verdict.Conclusion{verdict.Passed, verdict.Warned, verdict.NothingJudged, verdict.Failed}
 
-// Verdict returns the worst verdict of all runs. A session is often a single test, which may send no requests. So a session with the
-// verdict NothingJudged is ignored if another session with the same profile and seed has another verdict.
+// Verdict returns the worst verdict of all sessions. A session is often a single test, which may send no requests. So Verdict ignores a
+// session with the verdict NothingJudged, if another session with the same profile and seed has another verdict.
 func (s *Summary) Verdict() verdict.Conclusion {
 	type run struct {
 		disturbed string
@@ -121,7 +121,7 @@ func (s *Summary) Results() (all []verdict.Result) {
 			case at < 0:
 				all = append(all, r)
 			case slices.Index(worst, r.Status) > slices.Index(worst, all[at].Status), r.Status == all[at].Status &&
-				len(r.Exercise) < len(all[at].Exercise): // the longer one adds a reason that only applies to one profile
+				len(r.Exercise) < len(all[at].Exercise): // prefer the shorter text, because a longer one adds a reason for one profile
 				all[at] = r
 			}
 		}

@@ -26,7 +26,7 @@ var texts = template.Must(template.New("session").Funcs(template.FuncMap{
 	"table": table, "weight": weight,
 }).Parse(sessionText))
 
-// rank orders results by importance. Text prints the most important results last. The rank is also the index into marks.
+// rank orders results by importance. Text prints the most important results last. The rank is also the index into `marks`.
 func rank(r verdict.Result) int {
 	switch {
 	case r.Status == verdict.Fail:
@@ -71,14 +71,14 @@ func untested(results []verdict.Result) (all []reason) {
 	return all
 }
 
-// marks are printed in front of rules. The index is the rank.
+// These texts are printed in front of rules. The index is the rank.
 var marks = []struct {
 	text  string
 	color term.Color
 }{{"  -   ", term.Plain}, {"  ok  ", term.Good}, {" WARN ", term.Warn}, {" KNOWN", term.Warn}, {" FAIL ", term.Bad}}
 
-// Text writes the results with the first evidence of each broken rule. It writes a table of rules for a single session, and a table of
-// sessions for several.
+// Text writes the results with the first evidence of each broken rule. For a single session, Text writes a table of rules. For several
+// sessions, it writes a table of sessions.
 func (s *Summary) Text(w io.Writer, style term.Style) error {
 	var b strings.Builder
 	var err error
