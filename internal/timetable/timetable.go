@@ -91,7 +91,8 @@ func (s *Times) After(t time.Time) (time.Time, bool) {
 }
 
 // afterCron divides time into parts with a constant UTC offset, and calls robfig/cron for each part. This is needed because robfig/cron
-// mishandles changes of the offset. It skips days that begin at 1:00, and returns wrong times after a change by half an hour.
+// mishandles changes of the offset. If a change makes a day begin at 1:00, robfig/cron skips this day. After a change by half an hour, it
+// returns wrong times.
 func (s *Times) afterCron(t time.Time) time.Time {
 	for lastYear := t.Year() + 5; ; {
 		local := t.Add(1).In(s.zone) // the due time is after t, so use the offset just after t
@@ -119,8 +120,8 @@ func (s *Times) afterInterval(t time.Time) time.Time {
 	return t.Add(s.interval - t.Sub(s.anchor)%s.interval)
 }
 
-// LastBefore returns the last n due times in (after, until], or all if there are fewer, in ascending order. It takes little time even if
-// the range contains very many due times.
+// LastBefore returns the last n due times in (after, until], in ascending order. If there are fewer, it returns all of them. LastBefore
+// is fast for ranges with very many due times, too.
 func (s *Times) LastBefore(after, until time.Time, n int) []time.Time {
 	for window := time.Duration(n) * time.Second; ; window *= 2 {
 		begin := until.Add(-window)

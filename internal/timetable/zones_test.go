@@ -50,7 +50,7 @@ const quarter = 15 // minutes
 // The first `sparse` oracleExpressions are due at most twice a day.
 const sparse = 10
 
-// For speed, expressions that are due more often are compared only within a day of each clock change.
+// For speed, expressions that are due more than twice a day are compared only within a day of each clock change.
 func TestEveryZone(t *testing.T) {
 	t.Parallel()
 	count := int(countUntil.Sub(countFrom) / time.Minute)

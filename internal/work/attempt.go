@@ -12,8 +12,8 @@ type uses struct {
 	cpu    float64 // share of the attempt's time that is spent on hashing, 0 to 1
 	memory int     // memory units (1 MiB) allocated in each step
 	blocks int     // blocks written in each step
-	// If `whole` is true, the first step takes all memory. The steps write all blocks, even after their time is over. If `whole` is false, a
-	// step stops when its time is over. A step that begins after its end still takes one memory unit or writes one block.
+	// If `whole` is true, the first step takes all memory, and the steps write all blocks, however long this takes. If `whole` is false, a
+	// step stops when its time is over. It takes at least one memory unit, or writes at least one block.
 	whole bool
 }
 

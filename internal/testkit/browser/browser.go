@@ -15,7 +15,7 @@ import (
 
 var shared struct {
 	mu   sync.Mutex
-	ctx  context.Context // context of the browser and its first tab, which no test uses; nil before the first call of Tab
+	ctx  context.Context // context of the browser; nil before the first call of Tab
 	stop context.CancelFunc
 }
 
