@@ -169,8 +169,8 @@ type Timeline struct {
 	Events   []PlannedEvent  // events in the order of their times, none after End
 }
 
-// Timeline returns the course of an attempt of a CUSTOM job. Jitter may shorten the attempt. Events that were planned after the new end are
-// then emitted at the end. An early failure drops the events that were planned after the failure.
+// Timeline returns the course of an attempt of a CUSTOM job. Jitter may shorten the attempt. Events that were planned for a later time
+// are then emitted at its end. After an early failure, no more events are emitted.
 func (d Definition) Timeline(attempt int) Timeline {
 	b := d.Behavior
 	t := Timeline{Duration: b.Duration, Failure: b.FailureOf(attempt)}

@@ -171,8 +171,7 @@ const (
 	itemNotFinal = "The job has not ended."
 )
 
-// Left returns the item with its result, and true, if the operation leaves the job unchanged. Otherwise it returns the item as it is, and
-// false.
+// Left returns true if the operation leaves the job unchanged. The returned item then has its result.
 func (b *Bulk) Left(i BulkItem) (BulkItem, bool) {
 	var refusal error
 	switch j := i.Job; {
@@ -209,7 +208,7 @@ type BulkCount struct {
 	Sample  []*Job
 }
 
-// BulkReason is a reason to skip jobs, with the number of these jobs.
+// BulkReason is a reason why an operation leaves jobs unchanged, with the number of these jobs.
 type BulkReason struct {
 	Result BulkResult `json:"result"`
 	Code   *Code      `json:"code"`

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// Task tells a worker to check whether an attempt of a job is due. The database decides whether the attempt may start. Dispatch counts how
-// often the attempt was queued again, or resumed after a pause or a limit. So each time its task has a new id.
+// Task tells a worker to check whether an attempt of a job is due. The database decides whether the attempt may start. Dispatch counts
+// how often the attempt was queued again, for example after a pause. Dispatch is part of the task's id, so a task that was queued again
+// has a new id.
 type Task struct {
 	JobID    ID
 	Attempt  int
@@ -112,8 +113,8 @@ type Finish struct {
 	Exhausted bool
 	// If Emit is set, the store adds the event event.emitted before the final event.
 	Emit *Emission
-	// EndedAt is the end of the work by a test bed's clock; nil means now. EndedAt is needed because the clock may jump before the store
-	// writes the end. Without a test bed, EndedAt is ignored.
+	// EndedAt is the end of the work by a test bed's clock; nil means now. The clock may jump between the end of the work and the write to
+	// the store. Without a test bed, EndedAt is ignored.
 	EndedAt *time.Time
 }
 
@@ -188,7 +189,7 @@ func (l Load) Max(other Load) Load {
 	return Load{Active: max(l.Active, other.Active), Queued: max(l.Queued, other.Queued)}
 }
 
-// Within reports whether both numbers of l are at most as large as in other.
+// Within reports whether neither number of l is above the same number of `other`.
 func (l Load) Within(other Load) bool { return l.Active <= other.Active && l.Queued <= other.Queued }
 
 // Fail ends the attempt as FAILED. If the job has auto_retry and the failure is retryable, the commit that stores the failure also queues

@@ -27,7 +27,7 @@ type APIKey struct {
 	UsedAt     *time.Time // first use; nil if unused
 	IssuedBy   KeyIssue
 	Scope      Scope
-	MadeBy     string // id of the key that requested the new key; "" if an operator or an anonymous caller requested it, or if unknown
+	MadeBy     string // id of the key that requested this key; "" if unknown, or if the caller had no key
 }
 
 // Scope is the set of requests that a key allows.

@@ -37,7 +37,7 @@ type Delivery struct {
 
 	State         DeliveryState
 	Attempts      int
-	Tries         int        // attempts since the delivery was created or last redelivered
+	Tries         int        // attempts since the latest redelivery, or since the creation if there was none
 	NextAttemptAt *time.Time // set while PENDING
 	ClaimedUntil  *time.Time // set while the delivery is being sent
 	SettledAt     *time.Time // set unless PENDING
@@ -136,7 +136,7 @@ type Sent struct {
 	RetryAfter time.Duration   // wait that the receiver requested; 0: none
 }
 
-// DeliveryResult is the stored result of one attempt.
+// DeliveryResult is the result of one attempt, for the store.
 type DeliveryResult struct {
 	DeliveryID ID
 	Fence      int
@@ -146,7 +146,7 @@ type DeliveryResult struct {
 	Disable    DisabledReason // reason to disable the webhook, or ""
 }
 
-// Recorded is the effect of a stored DeliveryResult.
+// Recorded is the effect of storing a DeliveryResult.
 type Recorded struct {
 	Number   int            // number of the attempt, from 1
 	Disabled DisabledReason // why the result disabled the webhook, or ""

@@ -140,8 +140,8 @@ type Error struct {
 	Violations []Violation
 	RetryAfter time.Duration // 0: none
 	ExpiredAt  *time.Time    // for status 410: when the resource was removed or expired
-	JobID      ID            // job of the first request, if the idempotency key was used again for a different request
-	BatchID    ID            // batch of the first request, in the same case as JobID
+	JobID      ID            // job of the first request, if a different request used the same idempotency key
+	BatchID    ID            // like JobID, if the first request created a batch
 	State      State         // the job's state, if a retry was refused
 	Reason     string        // NOT_RETRYABLE or ATTEMPTS_EXHAUSTED, if a retry was refused
 	Cause      error

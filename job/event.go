@@ -37,7 +37,7 @@ type Event struct {
 	Next    State // "" for events without states
 	Attempt int
 	At      time.Time
-	Data    json.RawMessage // an event of a job has at least work_kind, duration_ms and expected_outcome
+	Data    json.RawMessage // JSON object; for an event with a job, at least work_kind, duration_ms and expected_outcome
 }
 
 // Position is the place of an event among a client's events. Positions are ordered by Tx, then by ID, then by Seq. ID is the job's id, or

@@ -11,9 +11,9 @@ type Lease struct {
 	ID, Process ID
 	New         bool          // the lease is not stored yet
 	Limit       Load          // limit for the jobs of all processes together
-	Keep        Load          // capacity that may already be in use; the grant is at least this
+	Keep        Load          // capacity that may already be in use; the store grants at least Keep
 	Stored      Load          // stored jobs that no earlier renewal has reported
-	Need        Load          // reserved capacity, plus the capacity for the largest submission that waits
+	Need        Load          // reserved capacity, plus capacity for the largest waiting submission
 	Want        Load          // Need, plus what the process expects to store until the next renewal
 	Expiry      time.Duration // time after a renewal until other processes may take the capacity
 	Counted     *Counted      // new count of all jobs; nil if this request contains no count

@@ -8,7 +8,7 @@ import (
 )
 
 // MaxViolations limits the listed violations of a request. Normally only the invalid items of a batch are refused. If the items have more
-// than MaxViolations violations, the whole batch is refused. Otherwise, the response could be many times larger than the request.
+// than MaxViolations violations, the whole batch is refused. This keeps the response small.
 const MaxViolations = 100
 
 // Request is a decoded request for a job. Violations lists the values that decoding refused. The response reports them together with the
@@ -99,7 +99,8 @@ func (c Catalogue) Check(r Request) []Violation {
 	return violations
 }
 
-// checkCustom also refuses CUSTOM jobs without a test bed. Decoding does the same, but runs of a stored schedule are not decoded again.
+// checkCustom also refuses every CUSTOM job if the service is not a test bed. Decoding refuses such jobs, too. But the stored request of
+// a schedule is not decoded again for each run.
 func (c Catalogue) checkCustom(r Request) []Violation {
 	switch {
 	case pointsAt(r.Violations, "/work_kind"):

@@ -12,7 +12,7 @@ const (
 	ShownRuns          = 5 // due times shown for a schedule
 	MaxCronBytes       = 200
 	MaxTimeZoneBytes   = 64
-	ScheduleOnTime     = time.Minute // after this delay a due time counts as missed, see CatchUp; a change of leader takes less time
+	ScheduleOnTime     = time.Minute // a due time without a run counts as missed after this time (see CatchUp); a change of leader is shorter
 	scheduleErrorBytes = 500
 )
 
@@ -88,11 +88,11 @@ type Schedule struct {
 // ScheduleProgress is the progress of a schedule.
 type ScheduleProgress struct {
 	DueAt    *time.Time // next due time; nil if the schedule is paused or has ended
-	LookAt   *time.Time // when the leader must check the schedule; nil if it need not
+	LookAt   *time.Time // next time when the leader must check the schedule; nil if there is none
 	Pending  *time.Time // due time of a run that waits for an earlier run to end
 	Retrying bool       // the submission for DueAt was refused and will be repeated
 
-	Runs, Missed, Skipped int64 // numbers of due times: with a job, too late for a job, skipped because of Overlap
+	Runs, Missed, Skipped int64 // numbers of due times: Runs got a job, Missed were too late for a job, Skipped had no job because of Overlap
 	LastDueAt             *time.Time
 	LastJobID             ID
 	LastError             *ScheduleError
