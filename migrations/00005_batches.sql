@@ -72,7 +72,7 @@ CREATE TABLE bulk_items (
   PRIMARY KEY (bulk_id, job_id),
   CONSTRAINT bulk_items_result_complete CHECK ((result = 'PENDING') = (ended_at IS NULL))
 );
--- The index begins with `result`, so the planner does not use it to read all items of one operation.
+-- `result` is the first column, so that the planner uses the primary key to read all items of one operation.
 CREATE INDEX bulk_items_result ON bulk_items (result, bulk_id, job_id);
 
 -- +goose Down

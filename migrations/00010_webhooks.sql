@@ -75,8 +75,8 @@ CREATE INDEX deliveries_claimed ON deliveries (claimed_until) WHERE claimed_unti
 CREATE INDEX deliveries_webhook ON deliveries (webhook_id, delivery_id) WHERE webhook_id IS NOT NULL;
 CREATE INDEX deliveries_job ON deliveries (job_id, delivery_id) WHERE job_id IS NOT NULL;
 CREATE INDEX deliveries_failed ON deliveries (webhook_id, delivery_id) WHERE state = 'FAILED' AND webhook_id IS NOT NULL;
--- The condition url IS NULL has the same effect as webhook_id IS NOT NULL. With the latter, the planner would also use this index to search
--- by webhook alone.
+-- A row has a webhook_id exactly if its url is null. The condition names url, so that the planner uses deliveries_webhook to search by
+-- webhook alone.
 CREATE UNIQUE INDEX deliveries_once ON deliveries (event_id, webhook_id) WHERE url IS NULL;
 
 CREATE TABLE delivery_attempts (
