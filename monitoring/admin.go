@@ -24,12 +24,12 @@ import (
 // profiles to operators.
 type Admin struct {
 	Registry *prometheus.Registry
-	// Ready reports whether the process can work, and returns a value that the response shows.
+	// Ready reports whether the process can work. `report` becomes part of the response.
 	Ready func(ctx context.Context) (ok bool, report any)
 	// Guard authenticates operators for all pages that are not for machines.
 	Guard operators.Guard
-	// Hosts reports whether to answer requests for a host. If Hosts is nil and a token is set, every host is allowed. If Hosts is nil and no
-	// token is set, only names of this machine are allowed.
+	// Hosts reports whether requests for a host are allowed. If Hosts is nil, a listener with a token allows every host. A listener without
+	// a token then allows only names of this machine.
 	Hosts     func(string) bool
 	Dashboard http.Handler
 	Docs      http.Handler

@@ -28,8 +28,8 @@ func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, erro
 // traceHandler adds the ids of the context's span to a line, at the top level, outside all groups.
 type traceHandler struct {
 	slog.Handler
-	// outer is the handler before the first call of WithGroup. inner applies the first WithGroup, and all later WithGroup and WithAttrs, to
-	// another handler. Both are nil before the first call of WithGroup.
+	// `outer` is the handler before the first call of WithGroup. `inner` repeats this call and all later calls of WithGroup and WithAttrs on
+	// another handler. Handle adds the ids to `outer` and then calls `inner`. Both fields are nil before the first call of WithGroup.
 	outer slog.Handler
 	inner func(slog.Handler) slog.Handler
 }
