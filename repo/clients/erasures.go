@@ -11,7 +11,8 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// maxOpenErasures is the maximum number of open erasures that the leader reads at a time. It reads newer ones later.
+// maxOpenErasures is the maximum number of open erasures that the leader reads at a time. Newer erasures wait until older ones have
+// ended.
 const maxOpenErasures = 100
 
 var scanErasure = pgx.RowToAddrOfStructByName[job.Erasure]

@@ -108,8 +108,8 @@ func (s *Store) Redeliver(ctx context.Context, client job.ID, owner job.Delivery
 	return d, err
 }
 
-// RedeliverFailed makes FAILED deliveries of a webhook due again, the oldest first. It changes only deliveries that were created since the
-// given time.
+// RedeliverFailed makes FAILED deliveries of a webhook due again, the oldest first. It changes only deliveries that were created at or
+// after the time `since`.
 func (s *Store) RedeliverFailed(ctx context.Context, client, webhook job.ID, since time.Time, limit int) (job.Replay, error) {
 	w, err := s.Webhook(ctx, client, webhook)
 	switch {
@@ -141,8 +141,8 @@ const (
 	replaySlack = time.Minute
 )
 
-// ReplayEvents sends a webhook the events that it missed since the given time. First it makes the FAILED deliveries due. Then it queues
-// deliveries of the matching events that have no delivery to the webhook, in stream order. ReplayEvents reads a limited number of events.
+// ReplayEvents sends a webhook the events that it missed since the given time. First it makes the FAILED deliveries due. Then it queues a
+// delivery for each matching event that has no delivery to the webhook, in stream order. ReplayEvents reads a limited number of events.
 // If more events remain, it returns the position to continue after. Pass the zero position to begin.
 //
 // It skips the events of webhook tests, and the events that report that this webhook was disabled.

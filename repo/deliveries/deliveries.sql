@@ -87,13 +87,13 @@ SELECT max(old)::text::xid8 FROM search
 
 -- name: replayEvents
 -- Walks the indexes events_client and client_events_client from a position on, like clientEvents, and looks up each event in the index
--- deliveries_once. Waits for a delivery that another transaction is inserting. Skips jobs that are just being removed, and locks the
--- others until the transaction ends.
+-- deliveries_once. Waits for a delivery that another transaction is inserting. Skips events of jobs that another transaction is removing.
+-- Locks the jobs of the other events until this transaction ends.
 --
 -- Pending transactions may still write events with a tx at or above the snapshot's xmin, so the returned position stays before the xmin.
--- Existing events at or above the xmin are queued, too, and the next call reads them again. The third column reports whether there are more
--- events to read. Unread events at or above the xmin count only if this call queued deliveries. Otherwise, a caller that repeats the call
--- would loop as long as a transaction is pending.
+-- Deliveries of events at or above the xmin are queued, too, and the next call reads these events again. The third column reports whether
+-- the caller should repeat the call, because there are more events to read. Events at or above the xmin count only if this call queued
+-- deliveries. So the caller does not loop as long as a transaction is pending.
 -- Parameters: @client, @webhook, @since, @limit, @after_tx, @after_id, @after_seq, @looked
 WITH target AS MATERIALIZED (
   SELECT webhook_id, events FROM webhooks WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL
