@@ -163,8 +163,8 @@ func (b *Behavior) ResultSize() int {
 // Timeline is the course of one attempt of a CUSTOM job. It depends only on the definition and the attempt, so it is the same on every
 // worker. The time scale does not apply to the times of a Timeline.
 type Timeline struct {
-	Duration time.Duration   // duration with jitter; progress is spread over it
-	End      time.Duration   // end of the attempt; before Duration if it fails earlier
+	Duration time.Duration   // duration with jitter; the progress steps are spread over it
+	End      time.Duration   // end of the attempt; less than Duration after an early failure
 	Failure  *PlannedFailure // nil if it succeeds
 	Events   []PlannedEvent  // events in the order of their times, none after End
 }

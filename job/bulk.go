@@ -48,7 +48,7 @@ type BulkFilter struct {
 func (f BulkFilter) Names() bool { return f != BulkFilter{} }
 
 // BulkOwner is the owner of a bulk operation: a client, or the operators if ClientID is zero. Only operators can change jobs of all
-// clients. They can also see and abort clients' operations.
+// clients. Operators can also see and abort clients' operations.
 type BulkOwner struct {
 	ClientID ID
 	Operator string

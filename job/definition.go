@@ -167,8 +167,8 @@ func (d Definition) Validate() error {
 const WeightUnit = 16 * kib
 
 // Weight returns how much more storage the job needs than an ordinary job, in units. The first unit of params and the first unit of the
-// result are free. The planned events of a CUSTOM job are counted for each allowed attempt. Every two receivers add one unit, for the
-// deliveries of state changes.
+// result are free. The planned events of a CUSTOM job are counted for each allowed attempt. Two receivers together add one unit, because
+// they get deliveries of the job's state changes.
 func (j *Job) Weight(receivers int) int {
 	d := j.Definition
 	weight := units(len(j.Params)) - 1 + units(d.PayloadSize) - 1 + receivers/2

@@ -269,6 +269,6 @@ type Change struct {
 	Attempt   int
 	UpdatedAt time.Time
 	RunAt     time.Time
-	Dispatch  int  // set by a cancel: part of the name of the job's task in Redis
+	Dispatch  int  // part of the id of the job's task in Redis; set only by a cancel
 	Changed   bool // false if the request changed nothing, for example because it was repeated
 }

@@ -117,7 +117,7 @@ func (d Document) Encode() (mediaType string, body []byte, err error) {
 // Links builds outcome documents and their links.
 type Links struct {
 	PublicURL string // base of all addresses, without a trailing slash
-	Absolute  bool   // links begin with PublicURL, because the receiver of a pushed document cannot resolve a path
+	Absolute  bool   // links begin with PublicURL; set for pushed documents, because their receivers cannot resolve a path
 	Language  string // negotiated language of all texts; "" means the language of the request that created the job or batch
 }
 
@@ -131,8 +131,8 @@ func (l Links) languageOf(requested string) string {
 // ProblemType returns the URI of a problem type, from an error code's slug or a failure's reason.
 func (l Links) ProblemType(slug string) string { return l.PublicURL + "/problems/" + slug }
 
-// At returns the address of an API path. The address begins with PublicURL if Absolute is set, or if PublicURL has a path. A reverse proxy
-// may remove the path of PublicURL from requests. A link without this path would not reach the API.
+// At returns the address of an API path. The address begins with PublicURL if Absolute is set, or if PublicURL has a path. In the second
+// case, a reverse proxy may forward only requests below this path to the API.
 func (l Links) At(path string) string {
 	_, host, _ := strings.Cut(l.PublicURL, "://")
 	if l.Absolute || strings.Contains(host, "/") {

@@ -45,7 +45,7 @@ type Pauses []Pause
 // Stops reports whether jobs of the kind and client must not start.
 func (p Pauses) Stops(kind Kind, client ID) bool { return p.about(ModePause, kind, client) != nil }
 
-// Reason returns WaitingPaused if the job could run but is paused. Otherwise it returns r.
+// Reason returns WaitingPaused for a job that would be ready to run without a pause. For any other job, it returns `r`.
 func (p Pauses) Reason(r WaitingReason, kind Kind, client ID) WaitingReason {
 	if (r == WaitingQueue || r == WaitingNoWorkers) && p.Stops(kind, client) {
 		return WaitingPaused

@@ -12,7 +12,7 @@ const (
 	ShownRuns          = 5 // due times shown for a schedule
 	MaxCronBytes       = 200
 	MaxTimeZoneBytes   = 64
-	ScheduleOnTime     = time.Minute // a due time without a run counts as missed after this time (see CatchUp); a change of leader is shorter
+	ScheduleOnTime     = time.Minute // a due time without a run counts as missed after this time; a change of leader takes less
 	scheduleErrorBytes = 500
 )
 
@@ -92,7 +92,7 @@ type ScheduleProgress struct {
 	Pending  *time.Time // due time of a run that waits for an earlier run to end
 	Retrying bool       // the submission for DueAt was refused and will be repeated
 
-	Runs, Missed, Skipped int64 // numbers of due times: Runs got a job, Missed were too late for a job, Skipped had no job because of Overlap
+	Runs, Missed, Skipped int64 // numbers of due times: Runs got a job, Missed were too late, Skipped got no job because of Overlap
 	LastDueAt             *time.Time
 	LastJobID             ID
 	LastError             *ScheduleError

@@ -12,10 +12,10 @@ type FixtureState string
 // States of fixtures.
 const (
 	FixtureScheduled FixtureState = "scheduled" // CREATED, due in a day
-	FixtureRunning   FixtureState = "running"   // running, with Progress
-	FixtureSucceeded FixtureState = "succeeded" // with Result
-	FixtureFailed    FixtureState = "failed"    // failed at its first attempt, with Problem
-	FixtureExhausted FixtureState = "exhausted" // failed after all attempts, with Problem
+	FixtureRunning   FixtureState = "running"   // running, with Fixture.Progress
+	FixtureSucceeded FixtureState = "succeeded" // with Fixture.Result
+	FixtureFailed    FixtureState = "failed"    // failed at its first attempt, with Fixture.Problem
+	FixtureExhausted FixtureState = "exhausted" // failed after all attempts, with Fixture.Problem
 	FixtureCanceled  FixtureState = "canceled"
 	FixtureGone      FixtureState = "gone"    // succeeded and deleted
 	FixtureExpired   FixtureState = "expired" // succeeded, with an expired result
