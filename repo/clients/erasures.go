@@ -135,9 +135,9 @@ type erasing struct {
 	tx pgx.Tx
 }
 
-// advance does a part of the current step of an erasure. `last` is true if it completed the last step. The next call then begins with the
-// first step. If the stored step is unknown, for example because a newer ForgeRun wrote it, the erasure starts again. Every step may be
-// repeated.
+// advance does a part of the current step of an erasure. `last` is true if this part completed the last step. The next call of advance
+// then begins with the first step. If the stored step is unknown, for example because a newer ForgeRun wrote it, the erasure starts
+// again. Every step may be repeated.
 func (e *erasing) advance(ctx context.Context, steps []eraseStep) (last bool, err error) {
 	n := max(0, slices.IndexFunc(steps, func(s eraseStep) bool { return s.name == e.Erasure.Step }))
 	before, removed := e.Erasure.Position, maps.Clone(e.Erasure.Removed)

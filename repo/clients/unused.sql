@@ -1,7 +1,8 @@
 -- name: findUnused
--- Walks clients by primary key, and returns whether each is unused. An unused client is older than @keep, and has no jobs and no webhooks.
--- Its keys were never used and are older than @keep. A client without keys counts as unused only if it is younger than @keys_kept. The used
--- keys of an older client may already have been removed. Reads api_keys, jobs and webhooks by their indexes on the client. Locks nothing.
+-- Walks clients by primary key, and returns whether each is unused. An unused client is older than @keep, and has no jobs and no
+-- webhooks. Its keys were never used and are older than @keep. A client without keys counts as unused only if it is younger than
+-- @keys_kept, because used keys of an older client may already have been removed. Reads api_keys, jobs and webhooks by their indexes on
+-- the client. Locks nothing.
 -- Parameters: @after, @look, @keep, @keys_kept
 WITH looked AS MATERIALIZED (SELECT client_id, created_at FROM clients
   WHERE client_id > coalesce(@after::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY client_id LIMIT @look)
