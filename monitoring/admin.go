@@ -33,7 +33,7 @@ type Admin struct {
 	Hosts     func(string) bool
 	Dashboard http.Handler
 	Docs      http.Handler
-	// Console serves its page at / and its files below ConsolePath.
+	// Console serves the console's page at /, and the console's files below ConsolePath.
 	Console http.Handler
 	// Log gets a line for each failed scrape.
 	Log *slog.Logger

@@ -27,7 +27,7 @@ type Times struct {
 	until    *time.Time
 }
 
-// New returns the due times of a timetable. The intervals of an interval timetable start at the time `anchor`.
+// New returns the due times of a timetable. If the timetable has an interval, the first interval starts at the time `anchor`.
 func New(t job.Timetable, anchor time.Time) (*Times, error) {
 	times := &Times{interval: t.Interval, anchor: anchor, from: t.StartAt, until: t.EndAt}
 	if t.Cron == "" {

@@ -15,7 +15,7 @@ import (
 // The media types of result bodies.
 const (
 	MediaTypeJSON   = "application/json"
-	MediaTypeNDJSON = "application/x-ndjson" // MANY_SMALL_OUTPUTS: one JSON document a line
+	MediaTypeNDJSON = "application/x-ndjson" // MANY_SMALL_OUTPUTS: each line is a JSON document
 )
 
 // resultFor depends only on d, so every attempt of a job returns the same bytes. Most results are a JSON object with the kind and the seed,
