@@ -97,7 +97,7 @@ type Held struct {
 	MaxAttempts   int
 	AutoRetry     bool
 	Retry         *RetryPolicy // nil: the service's setting
-	LeaseExpiries int          // number of workers that lost their lease after claiming the job and before starting it
+	LeaseExpiries int          // number of workers that claimed the job and lost their lease before they started it
 }
 
 // Finish is the end of an attempt: SUCCEEDED with a result, or FAILED with a failure.

@@ -41,8 +41,8 @@ var roles = map[string]verdict.Role{
 func RoleOf(operation string) verdict.Role { return roles[operation] }
 
 // Shape names the JSON members that contain ids and states of jobs, batches and bulk operations, in ForgeRun's API and in outcome
-// documents. An event or a delivery has event_name instead of a state. The filter of a bulk operation has the members batch_id and state,
-// but is not a batch. A batch has its state in `status`.
+// documents. An event or a delivery has event_name instead of a state. A batch has its state in `status`. So the filter of a bulk
+// operation, with the members batch_id and state, does not count as a batch.
 var Shape = wire.Shape{
 	Things: []wire.Thing{
 		{
