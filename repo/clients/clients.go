@@ -49,8 +49,8 @@ func (s *Store) UseKey(ctx context.Context, id string) (exists bool, err error) 
 	if err != nil || n > 0 {
 		return n > 0, err
 	}
-	// The key was used before or is gone. If the update waited for another transaction, only a new statement sees the changes of that
-	// transaction.
+	// The key was used before, or is gone. A new statement must check this, because the update may have waited for another transaction. Only
+	// a new statement sees the changes of that transaction.
 	key, err := s.Key(ctx, id)
 	return key != nil, err
 }

@@ -18,7 +18,7 @@ const (
 	unusedClientsKept = 30 * 24 * time.Hour
 )
 
-// For each client that CleanUnused may remove, it reads lookPerRemoved clients, because most clients are in use.
+// CleanUnused reads lookPerRemoved clients for each client that it may remove, because most clients are in use.
 const lookPerRemoved = 4
 
 // CleanUnused removes at most `limit` clients that were never used, and reports whether there may be more to remove.
@@ -58,10 +58,10 @@ func (s *Store) CleanUnused(ctx context.Context, limit int) (more bool, err erro
 	return len(unused) == limit, err
 }
 
-// removeUnused removes clients and their keys, and makes all processes forget the keys. It locks the clients first, as every change of keys
-// does, so no key is added meanwhile. Then it locks the keys. It skips a client if one of its keys was used after findUnused read the key.
-// A concurrent UseKey waits for the lock of the key. After the wait, the key is gone and UseKey returns false, or the client stays and
-// UseKey succeeds.
+// removeUnused removes clients and their keys, and makes all processes forget the keys. It locks the clients first. Every change of keys
+// locks the client, too, so no key is added meanwhile. Then it locks the keys. It skips a client if one of its keys was used after
+// findUnused read the key. A concurrent UseKey waits for the lock of the key. After the wait, the key is gone and UseKey returns false,
+// or the client stays and UseKey succeeds.
 func removeUnused(ctx context.Context, tx pgx.Tx, found []pgtype.UUID, keep time.Duration) error {
 	clients, err := pg.RowsIn(ctx, tx, pg.RowToID, statement("lockUnused"), found)
 	if err != nil {
