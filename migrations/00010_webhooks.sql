@@ -103,8 +103,8 @@ CREATE TABLE signing_keys (
   retires_at  timestamptz
 );
 
--- Writes deliveries of new events for the client's webhooks. The job's callback also gets changes of state and emitted events. OFFSET 0
--- makes the planner look each client up in the index.
+-- Writes deliveries of new events for the client's webhooks. Also writes deliveries of state changes and emitted events for the job's
+-- callback. OFFSET 0 makes the planner look each client up in the index.
 -- +goose StatementBegin
 CREATE FUNCTION deliver_events() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
