@@ -87,7 +87,7 @@ func (v *verdictRun) within(ctx context.Context, do func() int) int {
 		v.use(p)
 		all = p.rules
 	}
-	if len(v.skip) > 0 { // otherwise the service chooses the rules
+	if len(v.skip) > 0 { // without --skip, the service chooses the rules
 		v.rules = v.judgedRules(all)
 	}
 	if v.url != "" {
@@ -151,8 +151,8 @@ func (v *verdictRun) judge(ctx context.Context) int {
 	return exitOK
 }
 
-// once runs the command one time and adds the results of its sessions to the summary. The command has a session for each value of the
-// request header ForgeRun-Session.
+// once runs the command one time and adds the results of its sessions to the summary. A run can have several sessions: one for each value
+// of the request header ForgeRun-Session.
 func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.Summary) error {
 	as, err := v.begin(ctx, under)
 	if err != nil {
