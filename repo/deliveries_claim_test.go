@@ -170,7 +170,7 @@ func TestOrphansAreFailed(t *testing.T) {
 	require.Empty(t, f.claimAll(off, 10))
 	require.Empty(t, f.claimAll(gone, 10))
 	total := 0
-	for range 20 { // two deliveries at a time
+	for range 20 {
 		failed := must(f.store.FailOrphans(f.ctx(), 1, 2))(t)
 		require.LessOrEqual(t, len(failed), 2)
 		total += f.count(`deliveries WHERE state = 'FAILED' AND delivery_id = ANY ($1::uuid[])`, each(failed, job.ID.String))

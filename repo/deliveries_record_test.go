@@ -72,7 +72,7 @@ func TestResultsOfOneFlush(t *testing.T) {
 		want      []int
 	}{
 		"failures": {0, []int{7}},
-		"mixed":    {1, []int{0, 1}}, // 1 if one of the first two results, which are failures, is written after the success
+		"mixed":    {1, []int{0, 1}}, // 1 if a failure is written after the success
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := setup(t, patient)

@@ -95,8 +95,8 @@ func TestReplayOfALongHistory(t *testing.T) {
 	require.LessOrEqual(t, calls, 8, "the last 30,000 events have one transaction")
 }
 
-// A replay first redelivers the FAILED deliveries. While some of them are left, it returns no position. The next call finds the others by
-// their state.
+// A replay first redelivers the FAILED deliveries. While FAILED deliveries are left, it returns no position. The next call finds these
+// deliveries by their state.
 func TestReplayBeginsWithFailedDeliveries(t *testing.T) {
 	f := setup(t)
 	f.submit()

@@ -219,7 +219,7 @@ func requireCountsInIndexes(t *testing.T, f *fixture) {
 	}
 }
 
-// Migrate runs the statement anyFutureTx on a connection without the store's settings.
+// Migrate runs the statement anyFutureTx without the store's settings. The planner must use the indexes even then.
 func requireFutureTxByIndex(t *testing.T, f *fixture) {
 	searched := map[string]int{}
 	parsePlan(t, one[string](f, `EXPLAIN (FORMAT JSON) `+repo.Statements["anyFutureTx"])).walk(func(node plan) {

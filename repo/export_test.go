@@ -27,5 +27,5 @@ func (s *Store) Queued(operation string) int {
 // Statements has the text of each statement as it is sent, by its name in the .sql files.
 var _, Statements = pg.Catalog()
 
-// KeepOrder sets how long flushes wait for earlier ones.
+// KeepOrder sets how long a flush of new jobs waits for earlier flushes.
 func (s *Store) KeepOrder(wait time.Duration) { jobs.KeepOrder(s.jobStore, wait) }

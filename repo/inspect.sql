@@ -11,8 +11,8 @@ SELECT current_setting('server_version_num')::int, current_setting('server_versi
 FROM pg_roles, pg_database WHERE rolname = current_user AND datname = current_database()
 
 -- name: inspectPrivileges
--- Lists the privileges that the user lacks, such as "INSERT on jobs". Finds the tables by the search path, like the store. Our tables have
--- the same schema and owner as the table jobs.
+-- Lists the privileges that the user lacks, such as "INSERT on jobs". Finds the tables by the search path, like the store. ForgeRun's
+-- tables have the same schema and owner as the table jobs.
 SELECT p.privilege || ' on ' || t.relname FROM pg_class j JOIN pg_class t ON t.relnamespace = j.relnamespace AND t.relowner = j.relowner
 CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY AS p(privilege, nth)
 WHERE j.oid = to_regclass('jobs') AND t.relkind = 'r' AND (t.relname <> 'goose_db_version' OR p.privilege = 'SELECT')

@@ -31,7 +31,8 @@ func refusePooler(ctx context.Context, c *pgconn.Config) error {
 		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 		sessions[i] = conn
 	}
-	// In transaction mode, two idle sessions usually share a server connection.
+	// In transaction mode, two idle sessions usually share a server connection. Then pg_backend_pid returns the same number in both
+	// sessions.
 	for range 5 {
 		first, err1 := serverOf(ctx, sessions[0])
 		second, err2 := serverOf(ctx, sessions[1])

@@ -49,7 +49,7 @@ type Config struct {
 // WebhookLimits determine when a failing webhook is disabled.
 type WebhookLimits = deliveries.WebhookLimits
 
-// DisableFailures is how many failures in a row disable a webhook by default.
+// DisableFailures is the default of WebhookLimits.DisableFailures.
 const DisableFailures = deliveries.DisableFailures
 
 // Store is the Postgres store of one process, with the methods of its parts. It is safe for concurrent use.

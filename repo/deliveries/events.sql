@@ -6,8 +6,8 @@ SELECT {{batchColumns}}, NULL::jsonb, jsonb_array_length(items), NULL::jsonb
 FROM batches WHERE batch_id = ANY (@ids::uuid[]) AND completed_at IS NOT NULL
 
 -- fragment: endedBy
--- Joins the report of the attempt, if the event `e` is the end of an attempt. A later retry of the job does not change which report is
--- joined. LIMIT 1 makes the planner find the report by primary key.
+-- If the event `e` ended an attempt, joins the report of this attempt, even if the job was retried later. LIMIT 1 makes the planner find
+-- the report by primary key.
 LEFT JOIN LATERAL (
   SELECT * FROM reports WHERE job_id = e.job_id AND attempt = e.attempt AND e.next_state IN ('SUCCEEDED', 'FAILED', 'CANCELED') LIMIT 1
 ) r ON true
@@ -36,7 +36,7 @@ SELECT job_id, event_seq FROM jobs WHERE job_id = ANY (@ids::uuid[])
 
 -- name: clientEvents
 -- Reads at most @limit + 1 events after the position from each of the indexes events_client and client_events_client. Joins the other
--- tables only to the chosen events. Without events it returns one row.
+-- tables only to the chosen events. The first row has no event, so there is a row even if the page is empty.
 --
 -- Also reports whether events are held back because older transactions may still be pending. The search for such events begins at the
 -- snapshot's xmin. If it began at the position, it would read all later events for each page.

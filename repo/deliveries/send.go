@@ -149,7 +149,7 @@ func (s *Store) ReclaimDeliveries(ctx context.Context, limit int) (n int, err er
 // RecordDelivery writes the result of an attempt to send a claimed delivery: the attempt, the delivery's state, and the health of its
 // webhook. It returns job.ErrStale and writes nothing if the claim is no longer current.
 //
-// It disables the webhook if r.Disable is set, or if both limits of WebhookLimits are reached. Then it also writes one event
+// It disables the webhook if r.Disable is set, or if both limits of WebhookLimits are reached. RecordDelivery then also writes the event
 // webhook.disabled.
 //
 // An internal failure, job.SendInternal, is not the receiver's fault. It counts neither against the webhook nor as a try of the delivery.

@@ -166,9 +166,9 @@ SELECT s.delivery_id, s.number, s.webhook_id, s.failed IS NOT NULL AND NOT s.our
   (SELECT reason FROM judged j WHERE j.webhook_id = s.webhook_id) FROM stamped s
 
 -- name: dueDeliveries
--- Walks endpoints, and finds the first waiting deliveries of each that are due within @soon. Skips untried deliveries younger than
--- @min_age, because the process that wrote them enqueues them. Reads the index deliveries_waiting; locks nothing. If there may be more
--- endpoints, it returns the last endpoint read, for the next call.
+-- Walks endpoints, and finds the first waiting deliveries of each endpoint that are due within @soon. Skips untried deliveries younger
+-- than @min_age, because the process that wrote them enqueues them. Reads the index deliveries_waiting; locks nothing. If there may be
+-- more endpoints, it returns the last endpoint read, for the next call.
 -- Parameters: @after_client, @after_endpoint, @looked, @per_endpoint, @min_age, @soon, @limit
 {{walkEndpoints}}
 SELECT walk.n = @looked, walk.client_id, walk.endpoint_id, delivery_id, d.next_attempt_at FROM walk LEFT JOIN LATERAL (
@@ -181,7 +181,8 @@ WHERE n > 0 AND (delivery_id IS NOT NULL OR n = @looked) LIMIT @limit
 
 -- name: failOrphans
 -- Ends waiting deliveries of disabled or deleted webhooks. A tried delivery keeps its error. Finds the deliveries by the index
--- deliveries_waiting. Skips locked rows, because a request to enable the webhook or to redeliver takes precedence.
+-- deliveries_waiting. Skips locked rows: a request to enable the webhook or to redeliver may have locked them, and such a request takes
+-- precedence.
 -- Parameters: @after_client, @after_endpoint, @looked, @limit
 {{walkEndpoints}}, orphans AS MATERIALIZED (
   SELECT d.delivery_id FROM walk CROSS JOIN LATERAL (

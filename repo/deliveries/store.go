@@ -1,5 +1,5 @@
-// Package deliveries reads events, and stores webhooks and their deliveries. Events and deliveries are written in the same transaction as
-// the change that they report: events by the statement itself, deliveries by a trigger.
+// Package deliveries reads events, and stores webhooks and their deliveries. Events and deliveries are written in the same transaction
+// as the change that they report: the statement that makes the change writes the events, and a trigger writes the deliveries.
 package deliveries
 
 import (

@@ -4,8 +4,8 @@
 SELECT pg_advisory_xact_lock(hashtextextended('webhooks of ' || @client::text, 0))
 
 -- name: insertWebhook
--- Writes an enabled webhook. If @proven is true, its receiver counts as proven. Counts the client's webhooks by the index webhooks_client,
--- under the lock of lockClientsWebhooks. No row: the limit is reached.
+-- Writes an enabled webhook. If @proven is true, the webhook's receiver counts as proven. Counts the client's webhooks by the index
+-- webhooks_client, under the lock of lockClientsWebhooks. No row: the limit is reached.
 -- Parameters: @webhook, @client, @url, @events, @description, @content_mode, @secret, @proven, @most
 INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at, proven_at,
   proven_url)
@@ -75,7 +75,8 @@ SELECT kid, public_key, private_key, created_at, signs_from, retires_at FROM sig
 WHERE (retires_at IS NULL OR retires_at > pg_catalog.clock_timestamp()) ORDER BY created_at, kid
 
 -- name: addSigningKey
--- Adds a key, or restores a retiring one. No row changed: the key is current, or there is a key and @only_first is set.
+-- Adds a key, or restores a retiring one. No row changed: the key @kid is current, or @only_first is true and a key is already
+-- published.
 -- Parameters: @kid, @public, @private, @delay, @only_first
 INSERT INTO signing_keys (kid, public_key, private_key, created_at, signs_from)
 SELECT @kid, @public, @private, at, CASE WHEN k.known THEN at + @delay::interval ELSE at END

@@ -51,7 +51,7 @@ func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.
 			}
 		}
 		if len(sub.Jobs) > 0 {
-			p = s.order.take(len(sub.Jobs)) // only after takeKey, which may wait: later flushes wait for the flush with this place
+			p = s.order.take(len(sub.Jobs)) // after takeKey, which may wait, because later flushes wait for this place
 		}
 		return s.insertItems(ctx, tx, &b, sub.Jobs, p)
 	})

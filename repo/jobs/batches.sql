@@ -29,8 +29,8 @@ SELECT job_id FROM jobs WHERE batch_id = @batch AND finished_at IS NULL
 NOT EXISTS (SELECT FROM jobs WHERE jobs.batch_id = b.batch_id AND jobs.finished_at IS NULL OFFSET 0)
 
 -- name: readyAfter
--- Reads open batches in the order of the index batches_open, and returns the ready ones. If there may be more, it also returns the last one
--- that it read. Locks nothing.
+-- Reads open batches in the order of the index batches_open, and returns the ready batches. If there may be more open batches, it also
+-- returns the last batch that it read. Locks nothing.
 -- Parameters: @after, @looked
 WITH looked AS MATERIALIZED (
   SELECT batch_id, {{isReady}} AS ready, row_number() OVER (ORDER BY batch_id) = @looked AS last FROM (
@@ -61,9 +61,9 @@ FROM ready CROSS JOIN LATERAL (
 ) AS ended
 
 -- name: completeBatches
--- Writes outcomes and their events. Finds the batches, which the transaction has already locked, by primary key. The condition tests status
--- instead of completed_at, so that the planner does not walk the index of open batches. No row: the batch was completed before. Trigger:
--- client_events_delivered writes the deliveries of batch.completed.
+-- Writes outcomes and their events. Finds the batches by primary key. The transaction has already locked them. The condition tests
+-- status instead of completed_at, so that the planner does not walk the index of open batches. No row: the batch was completed before.
+-- Trigger: client_events_delivered writes the deliveries of batch.completed.
 -- Parameters: @ids, @statuses, @succeeded, @failed, @canceled, @failures, @totals
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @statuses::text[], @succeeded::int[], @failed::int[], @canceled::int[], @failures::jsonb[],

@@ -161,7 +161,7 @@ SELECT {{bulkJobColumns}} FROM jobs WHERE job_id = ANY (@ids::uuid[])
 
 -- name: deleteItems
 -- Removes final jobs with all their data, and leaves tombstones. The jobs must not have changed since the operation selected them. Locks
--- their rows in job_id order, found by primary key. No row: the job is not final, has changed, belongs to an open batch, or is gone. An
+-- the jobs in job_id order, found by primary key. No row: the job is not final, has changed, belongs to an open batch, or is gone. An
 -- unchanged event_seq shows that the job has not changed.
 -- Parameters: @ids, @seqs
 WITH seen AS MATERIALIZED (
@@ -195,8 +195,8 @@ FROM (SELECT count(*) FILTER (WHERE result = 'SUCCEEDED') AS succeeded, count(*)
 WHERE bulk_id = @bulk
 
 -- name: finishBulk
--- Ends an operation if all items have a result. Locks its row, found by primary key. No row: the operation is already finished, or an item
--- has no result.
+-- Ends an operation if all items have a result. Locks the operation's row, found by primary key. No row: the operation is already
+-- finished, or an item has no result.
 -- Parameters: @bulk
 WITH ended AS (
   UPDATE bulk_operations SET finished_at = clock_timestamp()
@@ -211,7 +211,7 @@ WITH ended AS (
 -- {{guard}} => true
 
 -- name: countBulkOfBatch of countBulk, gatherBulkOfBatch of gatherBulk
--- Does not read the jobs of another client's batch, for the same reason as listByBatch.
+-- Does not read the jobs of another client's batch. So the duration of the statement does not reveal that the batch exists.
 -- {{owner}} => batch_id,
 -- {{value}} => @batch::uuid,
 -- {{order}} => batch_id DESC,

@@ -20,8 +20,8 @@ type cancelRequest struct {
 	apiKey     string
 }
 
-// Cancel ends an unfinished job. `before` is the job before the cancel. Only the job's identity, batch, state, start time, definition,
-// callback and trace are set. For a final job, Cancel changes nothing, and `before` is nil.
+// Cancel ends an unfinished job. `before` is the job as it was before the cancel. It has only identity, batch, state, start time,
+// definition, callback and trace. For a final job, Cancel changes nothing, and `before` is nil.
 func (s *Store) Cancel(ctx context.Context, client, id job.ID) (change job.Change, before *job.Job, err error) {
 	c, err := s.cancels.Do(ctx, cancelRequest{client, id, job.KeyOf(ctx)})
 	return c.Change, c.Before, err

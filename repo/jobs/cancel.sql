@@ -34,8 +34,9 @@ SELECT job_id, attempt, at, run_at, dispatch, state, work_kind, definition, requ
   started_at FROM stamped
 
 -- name: unfinishedJobs
--- Returns unfinished jobs of a client. Walks the waiting jobs of all clients until it has found enough, using only the index jobs_waiting.
--- Then it reads the few jobs that workers hold. OFFSET 0 prevents the planner from walking a client's final jobs instead. Locks nothing.
+-- Returns unfinished jobs of a client. Walks the waiting jobs of all clients until it has found @limit jobs of the client, using only
+-- the index jobs_waiting. Then it reads the few jobs that workers hold. OFFSET 0 prevents the planner from walking a client's final jobs
+-- instead. Locks nothing.
 -- Parameters: @client, @limit
 SELECT job_id FROM (
   SELECT job_id, client_id FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL OFFSET 0) waiting

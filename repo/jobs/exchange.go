@@ -60,8 +60,9 @@ const (
 // resumed job that the flush misses, it resumes one job too many, which is then throttled again.
 const resumeLook = 1000
 
-// createdWait is how long a worker waits before it tries again to claim a due CREATED job that a limit or a pause stops. A QUEUED job would
-// get a due time that never comes, and a new task later. A CREATED job keeps its due time and its task.
+// createdWait is how long a worker waits before it tries again to claim a due CREATED job that a limit or a pause stops. A CREATED job
+// keeps its due time and its task. In contrast, a QUEUED job that is stopped gets a due time that never comes. As soon as this job may
+// run, it gets a new task.
 const createdWait = time.Second
 
 // errLocked is the error of a step if its row is locked for longer than the statement timeout. Nothing was written.

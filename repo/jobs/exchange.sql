@@ -166,8 +166,8 @@ FROM unnest(@ids::uuid[], @workers::uuid[]) AS i(id, worker) JOIN jobs j ON j.jo
 --
 -- Walks the index jobs_throttled from client to client. If there are throttled jobs, it counts held jobs by jobs_held. It counts resumed
 -- jobs among the first @looked entries of jobs_waiting. Locks changed rows in the order of jobs_throttled, and skips rows that another
--- transaction has locked. The statement raises dispatch, which is part of the name of a job's task: Redis may still have a task with the
--- old name.
+-- transaction has locked. Raises dispatch, which is part of the name of a job's task. So the new task has a new name, even if Redis
+-- still has a task with the old name.
 -- Parameters: @most, @looked, @limit
 WITH RECURSIVE clients AS (
   (SELECT client_id, job_id FROM jobs WHERE {{throttled}} ORDER BY client_id, job_id LIMIT 1)

@@ -11,9 +11,9 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// RenewLease reports the jobs stored under a lease and grants it headroom, in one transaction. The unfinished jobs and all leases together
-// never exceed the limit. RenewLease returns job.ErrLeaseEnded if the lease is no longer in the ledger. The ledger consists of the tables
-// headroom and headroom_leases.
+// RenewLease reports the jobs stored under a lease and grants headroom to the lease, in one transaction. The unfinished jobs and all
+// leases together never exceed the limit. RenewLease returns job.ErrLeaseEnded if the lease is no longer in the ledger. The ledger
+// consists of the tables headroom and headroom_leases.
 func (s *Store) RenewLease(ctx context.Context, l job.Lease) (h job.Headroom, err error) {
 	granted := false
 	err = s.inLedger(ctx, l, func(b *pgx.Batch) {

@@ -26,11 +26,11 @@ type onceKey struct {
 // Once runs the request of an idempotency key, and stores the key, the effect and the answer in one commit. `do` must write through this
 // store, with the context that it gets. If `do` fails, nothing is written and the key is free again.
 //
-// For a known key, it returns the stored answer without calling `do`, and `replayed` is true. If the key was used for another request, it
-// returns an idempotency conflict. Requests with the same key run one after the other, also in different processes, because each request
-// locks the key's row.
+// For a known key, Once returns the stored answer without calling `do`, and `replayed` is true. If the key was used for another request,
+// Once returns an idempotency conflict. Requests with the same key run one after the other, also in different processes, because each
+// request locks the key's row.
 //
-// `do` may use the store from one goroutine at a time. Rows that it locks stay locked until the commit, so it should do little.
+// `do` may use the store from one goroutine at a time. Rows that `do` locks stay locked until the commit, so `do` should be quick.
 func (s *Store) Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
 	answer job.Answer, replayed bool, err error,
 ) {

@@ -17,7 +17,8 @@ import (
 // jobsEndpoint is the scope of idempotency keys of POST /jobs.
 const jobsEndpoint = "jobs"
 
-// keyReused refuses a known key with another payload. The error names the job or batch of the first request, which the same client sent.
+// keyReused refuses a known key with another payload. The error may name the job or batch of the first request, because the same client
+// sent that request.
 func keyReused(endpoint string, made job.ID) error {
 	const detail = "This idempotency key was used for a different request, which created %s %s. " +
 		"Repeat that request unchanged, or use a new key."

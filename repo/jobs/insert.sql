@@ -10,9 +10,9 @@
 -- execution_at cannot jump the queue. Trigger: events_delivered writes the deliveries. @schedules and @scheduled_times are null except for
 -- runs of schedules. A second run of a schedule for the same due time makes the statement fail.
 --
--- Reads the API keys of the requests, by primary key. A submission with an ended key or an ended headroom lease has no row. The table
--- erasures is not read for a submission with an API key, because an erasure revokes the client's keys. insertOwn reads erasures for jobs
--- without an API key: runs of schedules and jobs of operators. Leases are locked in order of id.
+-- Reads the API keys of the requests, by primary key. A submission has no row if its API key was revoked or has expired, or if its
+-- headroom lease has ended. The table erasures is not read for a submission with an API key, because an erasure revokes the client's
+-- keys. insertOwn reads erasures for jobs without an API key: runs of schedules and jobs of operators. Leases are locked in order of id.
 -- Parameters: @ids, @clients, @types, @work_kinds, @definitions, @params, @max_attempts, @auto_retries,
 --   @execution_times, @callbacks, @correlation_ids, @traceparents, @languages, @request_ids, @keys,
 --   @request_hashes, @batches, @created_times, @key_window, @event_ids,

@@ -12,9 +12,9 @@ import (
 
 var scanPause = pgx.RowToStructByName[job.Pause]
 
-// AddPause stores a pause, which applies to all later claims in all processes. If a pause with the same scope, target and mode exists, it
-// returns that one, and `added` is false. AddPause returns CodeRequestNotFound if the worker is not alive, and CodeConflict if there are
-// already job.MaxPauses pauses.
+// AddPause stores a pause, which applies to all later claims in all processes. If a pause with the same scope, target and mode exists,
+// it returns that pause, and `added` is false. AddPause returns CodeRequestNotFound if the worker is not alive, and CodeConflict if
+// there are already job.MaxPauses pauses.
 func (s *Store) AddPause(ctx context.Context, p job.Pause) (_ job.Pause, added bool, err error) {
 	if p.Scope == job.PauseWorker {
 		alive, err := pg.QueryValue[bool](ctx, s.db, statement("workerAlive"), p.Target)

@@ -21,7 +21,7 @@ SELECT EXISTS (SELECT FROM workers WHERE worker_id = @id AND state = 'ALIVE')
 SELECT {{pauseColumns}} FROM pauses WHERE scope = @scope AND target = @target AND mode = @mode
 
 -- name: listPauses
--- Reads all pauses, the oldest first. There are never many.
+-- Reads all pauses, the oldest first. There are at most job.MaxPauses.
 SELECT {{pauseColumns}} FROM pauses ORDER BY created_at, pause_id
 
 -- name: deletePause
@@ -30,7 +30,7 @@ SELECT {{pauseColumns}} FROM pauses ORDER BY created_at, pause_id
 DELETE FROM pauses WHERE pause_id = @id RETURNING {{pauseColumns}}
 
 -- name: parkedJobs
--- Walks the index jobs_paused from a job on. Returns for each job whether it may run now. Locks nothing.
+-- Walks the index jobs_paused, beginning after the job @after. Returns for each job whether it may run now. Locks nothing.
 -- Parameters: @after, @limit
 SELECT j.job_id, NOT EXISTS (SELECT FROM pauses p WHERE {{pausesJob}}) FROM (
   SELECT job_id, work_kind, client_id FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL
@@ -38,9 +38,9 @@ SELECT j.job_id, NOT EXISTS (SELECT FROM pauses p WHERE {{pausesJob}}) FROM (
 ORDER BY j.job_id
 
 -- name: resumeJobs
--- Sets run_at of parked jobs to queued_at, so that they come before jobs that were queued later. Locks the jobs in job_id order, found by
--- primary key, and skips jobs that another transaction has locked. The statement raises dispatch, which is part of the name of a job's
--- task: Redis may still have a task with the old name.
+-- Sets run_at of parked jobs to queued_at, so that they come before jobs that were queued later. Locks the jobs in job_id order, found
+-- by primary key, and skips jobs that another transaction has locked. Raises dispatch, which is part of the name of a job's task. So the
+-- new task has a new name, even if Redis still has a task with the old name.
 -- Parameters: @ids
 WITH free AS MATERIALIZED (
   SELECT job_id FROM jobs WHERE job_id = ANY (@ids::uuid[]) AND state = 'QUEUED' AND run_at >= {{pausedUntil}}

@@ -26,8 +26,8 @@ func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
 	}, statement("queueDue"), limit, pg.EventIDs(limit))
 }
 
-// Waiting returns at most `limit` due jobs that no worker has claimed, after the cursor and ordered by time. It skips jobs that were
-// stored less than `age` ago.
+// Waiting returns at most `limit` due jobs that no worker has claimed, in the order of their due times, beginning after the cursor. It
+// skips jobs that were stored less than `age` ago.
 func (s *Store) Waiting(ctx context.Context, after job.QueueCursor, age time.Duration, limit int) ([]job.Task, error) {
 	return pg.Query(ctx, s.db, scanTask, statement("waitingJobs"), after.RunAt, [16]byte(after.JobID), age, limit)
 }

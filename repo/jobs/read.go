@@ -108,8 +108,8 @@ func (s *Store) Missing(ctx context.Context, client, id job.ID) error {
 	return &job.Error{Code: job.CodeJobGone, Detail: "The job was removed at " + at.Format(time.RFC3339) + ".", ExpiredAt: &at}
 }
 
-// Report reads the report of the finished attempt `attempt`. With 0, it reads the latest report. It reads report and events in one
-// snapshot.
+// Report reads the report of the finished attempt `attempt`. With 0, it reads the latest report. It reads the report and its events in
+// one snapshot.
 func (s *Store) Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error) {
 	report, found, err := s.report(ctx, client, id, attempt)
 	if err != nil || found {

@@ -32,7 +32,7 @@ WHERE r.job_id = @job AND j.client_id = @client AND (@attempt = 0 OR r.attempt =
 
 -- name: readResult
 -- Reads a job's result, found by primary key. The column `kept` is false as soon as the result has expired, even before the cleaner
--- removes the body. Locks nothing. No row: the client has no such job; a row without media_type: the job has no result.
+-- removes the body. Locks nothing. No row: the client has no such job. In a row without media_type, the job has no result.
 -- Parameters: @job, @client
 SELECT j.state, r.media_type, r.sha256, r.expires_at, kept, CASE WHEN kept THEN r.body END
 FROM jobs j LEFT JOIN results r ON r.job_id = j.job_id
@@ -40,9 +40,9 @@ CROSS JOIN LATERAL (SELECT coalesce(r.expires_at > clock_timestamp() AND r.body 
 WHERE j.job_id = @job AND j.client_id = @client
 
 -- fragment: listJobs
--- Lists jobs, the newest first, backwards along an index on (owner, job_id). This is jobs_client, or jobs_batch if the owner is a batch, or
--- jobs_schedule if it is a schedule. The column `wanted` says whether a row matches the filters. The maxLooked-th row is returned even if
--- it does not match, so that the next page can begin there. Locks nothing.
+-- Lists jobs, the newest first, backwards along an index on (owner, job_id). This is jobs_client, or jobs_batch if the owner is a batch,
+-- or jobs_schedule if the owner is a schedule. The column `wanted` says whether a row matches the filters. The maxLooked-th row is
+-- returned even if it does not match, so that the next page can begin there. Locks nothing.
 --
 -- The planner must not collect and sort all jobs of the owner, or walk the primary key past other clients' jobs, even if its statistics
 -- suggest that. So the range is written as a row comparison, by which other indexes cannot be searched. Sessions also disable bitmap scans.
@@ -72,7 +72,7 @@ ORDER BY {{owner}} DESC, job_id DESC LIMIT @limit
 -- {{guard}} => true
 
 -- name: listByBatch of listJobs
--- Does not read the jobs of another client's batch. So the duration does not reveal that the batch exists.
+-- Does not read the jobs of another client's batch. So the duration of the statement does not reveal that the batch exists.
 -- {{owner}} => batch_id
 -- {{value}} => @batch::uuid
 -- {{guard}} => batch_id IS NOT NULL AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND client_id = @client)

@@ -15,7 +15,7 @@ var errScheduleNotFound = job.Errorf(job.CodeScheduleMissing, "No schedule with 
 
 var scanSchedule = pgx.RowToAddrOfStructByName[job.Schedule]
 
-// definitionArgs returns the arguments from @name to @look_at.
+// definitionArgs returns the arguments from @name to @look_at of insertSchedule and updateSchedule.
 func definitionArgs(s *job.Schedule) []any {
 	return []any{
 		s.Name, pg.Nullable(s.Cron), s.TimeZone, pg.Nullable(s.Interval.Milliseconds()), s.Jitter.Milliseconds(), s.StartAt, s.EndAt,
@@ -122,7 +122,7 @@ func (s *Store) InsertRun(ctx context.Context, j job.Job) error {
 	})
 }
 
-// NextLook returns the time until the next check of a schedule, false if no schedule needs a check.
+// NextLook returns the time until the next check of a schedule. `any` is false if no schedule needs a check.
 func (s *Store) NextLook(ctx context.Context) (wait time.Duration, any bool, err error) {
 	return pg.QueryFirst(ctx, s.db, pgx.RowTo[time.Duration], statement("nextLook"))
 }

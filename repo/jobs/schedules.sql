@@ -9,7 +9,7 @@ SELECT pg_advisory_xact_lock(hashtextextended('schedules of ' || @client::text, 
 SELECT count(*)::int, clock_timestamp() FROM schedules WHERE client_id = @client
 
 -- name: insertSchedule
--- Writes a schedule. The trigger schedules_of_a_client refuses it if the client was erased.
+-- Writes a schedule. If the client was erased, the trigger schedules_of_a_client refuses the schedule.
 -- Parameters: @schedule, @client, @request_id, @created_at, @name, @cron, @time_zone, @interval_ms, @jitter_ms, @start_at, @end_at,
 --   @overlap, @catch_up, @catch_up_max, @job, @language, @paused, @due_at, @look_at
 INSERT INTO schedules (schedule_id, client_id, request_id, created_at, updated_at, name, cron, time_zone, interval_ms, jitter_ms,

@@ -156,7 +156,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM tombstones WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 
 -- name: cleanKeys
--- Removes API keys that ended at least @keep ago. If a key was revoked and has an expiry, the later time counts.
+-- Removes API keys that were revoked or expired at least @keep ago. If a key was revoked and has an expiry, the later time counts.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT key_id FROM api_keys WHERE greatest(revoked_at, expires_at) <= now() - @keep::interval LIMIT @limit FOR UPDATE SKIP LOCKED
@@ -173,7 +173,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM workers WHERE worker_id = ANY (ARRAY(SELECT worker_id FROM old))
 
 -- name: cleanPauses
--- Removes pauses of missing workers.
+-- Removes pauses of workers that no longer have a row. Keeps pauses younger than @keep.
 -- Parameters: @keep, @limit
 DELETE FROM pauses WHERE scope = 'WORKER' AND created_at <= pg_catalog.now() - @keep::interval AND pause_id IN (
   SELECT pause_id FROM pauses p WHERE NOT EXISTS (SELECT FROM workers w WHERE w.worker_id::text = p.target) LIMIT @limit)

@@ -32,7 +32,7 @@ func (a Admin) Audit(ctx context.Context, q admin.AuditQuery) (admin.Page[admin.
 		})
 }
 
-// Logout ends a session of the console. After the time `expires`, no cookie of the session is valid.
+// Logout ends a session of the console. `expires` is the time after which no cookie of the session is valid.
 func (a Admin) Logout(ctx context.Context, session string, expires time.Time) error {
 	return a.store.db.Exec(ctx, "session", statement("logout"), session, expires)
 }

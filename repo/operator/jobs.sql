@@ -51,7 +51,7 @@ CASE WHEN failure_code IS NOT NULL THEN json_build_object('reason', failure_reas
 -- name: adminJob
 -- Reads a job of any client with its reports, first events, latest deliveries and result, in one snapshot. Finds deliveries by the index
 -- deliveries_job, everything else by primary key. Locks nothing. No row: there is no such job. Removes the behavior of a CUSTOM job from
--- `definition`. `params` also contains the behavior, and the caller masks values only in `params`.
+-- `definition`, because the caller masks values only in `params`. The behavior is also in `params`.
 -- Parameters: @job, @events, @deliveries
 SELECT to_json(r) FROM (
   SELECT {{adminJobColumns}}, auto_retry, callback, request_id, substring(traceparent FROM 4 FOR 32) AS trace_id, queued_at, assigned_at,

@@ -98,7 +98,8 @@ func Every(ctx context.Context, interval time.Duration, do func()) {
 // MinConns is the smallest allowed size of the pool: enough for all flushers, and some reads.
 const MinConns = 20
 
-// Bound limits a call to slightly more than the statement timeout. Postgres then cancels the statement first, and the connection survives.
+// Bound limits a call to slightly more than the statement timeout. So Postgres cancels a slow statement before the context ends, and the
+// connection survives.
 func (d *DB) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, d.Timeout+d.Timeout/5)
 }
