@@ -193,7 +193,7 @@ func resultOf(err error) (string, error) {
 	return redisconn.ResultFailed, err
 }
 
-// Hold pauses fetching if `on` is true, otherwise it resumes fetching. Running handlers continue. Call it after Start.
+// Hold pauses fetching if `on` is true, otherwise it resumes fetching. Running handlers continue. Call Hold after Start.
 func (c *Consumer) Hold(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

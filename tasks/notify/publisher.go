@@ -18,9 +18,9 @@ const (
 	// merged.
 	publishPause  = 5 * time.Millisecond
 	publishBuffer = 16384
-	maxPublished  = 1000 // per round trip
+	maxPublished  = 1000 // notifications per round trip
 	signalBuffer  = 4096
-	maxSignals    = 100 // per round trip
+	maxSignals    = 100 // cancel signals per round trip
 )
 
 // cancelChannel carries the ids of canceled jobs to the workers. A worker that misses a signal notices the cancel at its next heartbeat.
@@ -91,7 +91,7 @@ func isPlausible(p *job.Progress) bool {
 		time.Time(p.UpdatedAt).Year() <= 9999
 }
 
-// merge combines the notifications of each job into one update. The latest progress wins, because progress never decreases.
+// merge combines the notifications of each job into one update. The latest progress of a job replaces earlier progress.
 func merge(ns []job.Notification) (updates []*update) {
 	of := make(map[[2]job.ID]*update, len(ns))
 	for _, n := range ns {

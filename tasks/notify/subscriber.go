@@ -52,9 +52,10 @@ func newSubscriber(r *redisconn.Redis, client redis.UniversalClient, log *slog.L
 
 // begin starts receiving messages. It does not wait for Redis, and retries until Stop. A second call, or a call after Stop, does nothing.
 //
-// begin calls `received` with each message of a wanted channel. It calls `subscribed` for a channel when its subscription begins, and again
-// after each reconnection. Messages sent before this call may be lost. One goroutine calls both functions, so both must return quickly:
-// while they run, nothing is received, and Redis closes the connection if too many messages queue up. The functions must not call Stop.
+// begin calls `received` with each message of a wanted channel. It calls `subscribed` for a channel when its subscription begins, and
+// again after each reconnection. Messages that were sent before the call of `subscribed` may be lost. One goroutine calls both
+// functions, so both must return quickly: while they run, nothing is received, and Redis closes the connection if too many messages
+// queue up. The functions must not call Stop.
 func (s *Subscriber) begin(received func(channel, message string), subscribed func(channel string)) {
 	s.start.Do(func() {
 		s.received, s.subscribed = received, subscribed

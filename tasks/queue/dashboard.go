@@ -12,8 +12,8 @@ import (
 )
 
 // DashboardHandler serves asynqmon, the queue dashboard, below rootPath (such as "/asynqmon"). The dashboard is read-only, because its
-// buttons would change only Redis, not the jobs in Postgres. The page loads nothing from other hosts, which the server's security headers
-// forbid.
+// buttons would change only Redis, not the jobs in Postgres. The page loads nothing from other hosts, because the server's security
+// headers forbid it.
 func DashboardHandler(r *redisconn.Redis, rootPath string) http.Handler {
 	dashboard := asynqmon.New(asynqmon.Options{RootPath: rootPath, RedisConnOpt: r, ReadOnly: true})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

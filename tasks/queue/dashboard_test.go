@@ -17,7 +17,6 @@ func ask(r *redisconn.Redis, method, path string) *httptest.ResponseRecorder {
 	return rec
 }
 
-// The dashboard passes only reads on to asynqmon.
 func TestMonitorChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
