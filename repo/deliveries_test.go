@@ -143,7 +143,7 @@ func TestEventsHaveTheirDeliveries(t *testing.T) {
 		}
 		require.Equal(t, want, f.sentTo(`job_id = $1`, id.String()), "%v", f.names(id))
 	}
-	l := f.run(calledBack) // events of the insert and of the claim
+	l := f.run(calledBack)
 	check(l.JobID)
 	end := withRetry(failure(l, job.FailedOnce), 0)
 	end.Emit = &job.Emission{Name: "x", Data: json.RawMessage(`1`)}

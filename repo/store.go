@@ -42,8 +42,8 @@ type Config struct {
 	OutcomeStream   bool // see UnpublishedOutcomes
 	Logger          *slog.Logger
 	Registry        prometheus.Registerer
-	TracerProvider  trace.TracerProvider // for spans of statements; nil if there is none
-	Clock           *clock.Clock         // movable clock of a test bed; nil for Postgres' own
+	TracerProvider  trace.TracerProvider // makes spans of statements; nil for no spans
+	Clock           *clock.Clock         // movable clock of a test bed; nil for Postgres' clock
 }
 
 // WebhookLimits determine when a failing webhook is disabled.

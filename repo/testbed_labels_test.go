@@ -75,7 +75,7 @@ func TestJobsAreOfTheSessionOfTheirRequest(t *testing.T) {
 	require.NoError(t, f.store.ReplaceFaults(f.ctx(), of(f.client), 7, []fault.Counted{rule}))
 	requested := func(id string) func(*job.Submission) { return func(s *job.Submission) { s.Job.RequestID = id } }
 	a, b := f.label("a", "r-a"), f.label("b", "r-b")
-	f.label("b", "r-b") // repeats the request
+	f.label("b", "r-b")
 	jobs := map[testbed.Scope]job.ID{
 		of(f.client): f.submit(requested("r")), a: f.submit(requested("r-a")), b: f.submit(requested("r-b")),
 	}

@@ -50,7 +50,7 @@ func (s *Store) DueDeliveries(ctx context.Context, after job.EndpointKey, look, 
 			last = job.EndpointKey{Client: r.Client, Endpoint: r.At}
 		}
 	}
-	if len(rows) == limit { // the last endpoint may have more: the next call begins with it
+	if len(rows) == limit { // the last endpoint may have more due deliveries, so the next call begins with it
 		end := rows[limit-1]
 		first := slices.IndexFunc(rows, func(r seen) bool { return r.Client == end.Client && r.At == end.At })
 		last = job.EndpointKey{Client: rows[first-1].Client, Endpoint: rows[first-1].At}
@@ -229,7 +229,7 @@ func resultBytes(r job.DeliveryResult) int {
 
 // EndpointWalk is the result of a statement that walks endpoints with waiting deliveries.
 type EndpointWalk struct {
-	job.EndpointKey // last endpoint looked at
+	job.EndpointKey // last endpoint that was read
 	Looked, Changed int
 }
 

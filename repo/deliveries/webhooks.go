@@ -16,7 +16,7 @@ const DisableFailures = 20
 // WebhookLimits determine when a failing webhook is disabled. Both limits must be reached. The zero value means 20 failures and 10 minutes.
 type WebhookLimits struct {
 	DisableFailures int
-	DisableAfter    time.Duration // minimum time since the first failure in a row
+	DisableAfter    time.Duration // minimum time since the first of these failures
 }
 
 func (l WebhookLimits) orDefault() WebhookLimits {
@@ -109,7 +109,7 @@ func (s *Store) Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, err
 }
 
 // UpdateWebhook applies a patch. Disabling a disabled webhook keeps the earlier reason. Enabling the webhook or changing its URL resets
-// the failures. A new URL is unproven, unless the patch says otherwise.
+// the failures. A new URL counts as unproven unless p.Proven is true.
 func (s *Store) UpdateWebhook(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error) {
 	var mode *string
 	if p.ContentMode != nil {

@@ -51,7 +51,7 @@ func (s *Store) ensureClock() {
 	}
 }
 
-// Each answer of Postgres affects the estimate for at least clockMemory.
+// Each answer of Postgres affects the estimate for clockMemory or longer.
 const clockMemory = 10 * time.Second
 
 // serverClock estimates Postgres' clock without asking. The estimate is never ahead of Postgres' clock. It lags by the network delay of

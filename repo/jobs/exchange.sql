@@ -161,13 +161,13 @@ SELECT j.job_id, j.state, j.attempt, j.fence, j.started_at, greatest(j.run_at - 
 FROM unnest(@ids::uuid[], @workers::uuid[]) AS i(id, worker) JOIN jobs j ON j.job_id = i.id
 
 -- name: resumeThrottled
--- Makes throttled jobs due again, the oldest of each client first. For each client, it stops when the jobs that workers hold and the
--- resumed jobs together reach @most. A due job counts as resumed if it is older than all throttled jobs of the client.
+-- Makes throttled jobs due again, the oldest of each client first. For each client, stops as soon as @most jobs are held by workers or
+-- resumed. A due job counts as resumed if it is older than all throttled jobs of the client.
 --
--- Walks the index jobs_throttled from client to client. If there are throttled jobs, it counts held jobs by jobs_held. It counts resumed
--- jobs among the first @looked entries of jobs_waiting. Locks changed rows in the order of jobs_throttled, and skips rows that another
--- transaction has locked. Raises dispatch, which is part of the name of a job's task. So the new task has a new name, even if Redis
--- still has a task with the old name.
+-- Walks the index jobs_throttled from client to client. If there are throttled jobs, counts the jobs that workers hold by jobs_held.
+-- Counts resumed jobs among the first @looked entries of jobs_waiting. Locks changed rows in the order of jobs_throttled, and skips rows
+-- that another transaction has locked. Raises dispatch, which is part of the name of a job's task. So the new task has a new name, even
+-- if Redis still has a task with the old name.
 -- Parameters: @most, @looked, @limit
 WITH RECURSIVE clients AS (
   (SELECT client_id, job_id FROM jobs WHERE {{throttled}} ORDER BY client_id, job_id LIMIT 1)

@@ -56,8 +56,8 @@ WITH others AS (
 SELECT lease.active, lease.queued, processes::int FROM lease, granted
 
 -- name: closeLease
--- Reduces a lease to the jobs that may still be stored under it. If there are none, the lease ends at once. The transaction holds the lock
--- of the ledger.
+-- Reduces a lease to the jobs that may still be stored under it. If @keep_active and @keep_queued are 0, the lease ends at once. The
+-- transaction holds the lock of the ledger.
 -- Parameters: @lease, @keep_active, @keep_queued
 UPDATE headroom_leases SET active = @keep_active::bigint, queued = @keep_queued::bigint,
   expires_at = CASE WHEN @keep_active = 0 AND @keep_queued = 0 THEN '-infinity' ELSE expires_at END

@@ -62,7 +62,7 @@ func oncePerKey[A any](ctx context.Context, s *Store, key onceKey, looked bool, 
 		return answer, false, err
 	}
 	answer, err = find()
-	if err == nil && answer == nil { // the key expired in between
+	if err == nil && answer == nil { // the key expired after `do` found it taken
 		err = errKeyInFlight
 	}
 	return answer, answer != nil, err

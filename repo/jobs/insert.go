@@ -164,7 +164,7 @@ func (s *Store) unstored(ctx context.Context, sub insertion) pg.Answer[job.Recei
 	if err == nil {
 		receipt, err = s.FindReceipt(ctx, sub.Job.ClientID, sub.IdempotencyKey, sub.RequestHash)
 	}
-	if err == nil && receipt == nil { // the other request rolled back or its key expired in between
+	if err == nil && receipt == nil { // the other request rolled back, or its key expired meanwhile
 		err = errKeyInFlight
 	}
 	return pg.Answer[job.Receipt]{Value: pg.Deref(receipt), Err: err}

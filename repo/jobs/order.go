@@ -17,7 +17,7 @@ const maxHandOverWait = time.Second
 type order struct {
 	clock   serverClock
 	service func(time.Time) time.Time // converts Postgres' time to the service's time
-	late    prometheus.Counter        // jobs handed over after younger ones
+	late    prometheus.Counter        // jobs handed over after younger jobs
 
 	wait   time.Duration // maxHandOverWait, except in tests
 	asking sync.Mutex    // held while Postgres is asked for its time
@@ -26,7 +26,7 @@ type order struct {
 	taken   int64               // number of the latest flush
 	last    time.Time           // latest created_at
 	next    int64               // number of the flush that is handed over next
-	ended   map[int64]*handOver // flushes that ended before an earlier one
+	ended   map[int64]*handOver // flushes that ended before an earlier flush ended
 	handing bool                // handOverAll is running
 }
 

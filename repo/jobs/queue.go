@@ -35,8 +35,8 @@ func (s *Store) Waiting(ctx context.Context, after job.QueueCursor, age time.Dur
 // ResumeThrottled counts resumed jobs only among the sweepLook oldest due jobs.
 const sweepLook = 20_000
 
-// ResumeThrottled makes at most `limit` throttled jobs due again and returns their tasks. For each client, it stops when the jobs that
-// workers hold and the resumed jobs together reach `most`.
+// ResumeThrottled makes at most `limit` throttled jobs due again and returns their tasks. For each client, it stops as soon as `most`
+// jobs are held by workers or resumed.
 func (s *Store) ResumeThrottled(ctx context.Context, most, limit int) ([]job.Task, error) {
 	return pg.QueryAs(ctx, s.db, "resume throttled", scanTask, statement("resumeThrottled"), most, sweepLook, limit)
 }

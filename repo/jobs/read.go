@@ -124,7 +124,7 @@ func (s *Store) Report(ctx context.Context, client, id job.ID, attempt int) (*jo
 	case max(attempt, 1) == now.Attempt && !now.State.Final():
 		return nil, job.Errorf(job.CodeJobNotFinished, "The job is %s: attempt %d has not ended, and has no report yet.", now.State, now.Attempt)
 	}
-	report, found, err = s.report(ctx, client, id, attempt) // the attempt ended in between
+	report, found, err = s.report(ctx, client, id, attempt) // the attempt ended after the first read
 	if err == nil && !found {
 		err = job.Errorf(job.CodeJobNotFound, "The job has no report of this attempt.")
 	}

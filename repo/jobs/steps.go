@@ -50,8 +50,8 @@ func claimColumns(claims []job.ClaimID) (ids []pgtype.UUID, attempts []int, fenc
 		pg.Column(claims, func(c job.ClaimID) int64 { return c.Fence })
 }
 
-// Release moves ASSIGNED jobs with an expired lease back to QUEUED (API contract, section 12). Each job runs again after its wait. Release
-// returns the tasks to enqueue, and skips claims that are no longer current.
+// Release moves ASSIGNED jobs with an expired lease back to QUEUED (API contract, section 12). Each job becomes due after its time in
+// `waits`. Release returns the tasks to enqueue, and skips claims that are no longer current.
 func (s *Store) Release(ctx context.Context, claims []job.ClaimID, waits []time.Duration) ([]job.Task, error) {
 	ids, attempts, fences := claimColumns(claims)
 	return pg.QueryAs(ctx, s.db, "release", scanTask, statement("releaseJobs"), ids, attempts, fences, waits)

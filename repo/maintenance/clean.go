@@ -10,7 +10,7 @@ import (
 
 // Retention times (API contract, section 15). Events, reports and results are removed with their jobs.
 const (
-	tombstonesKept = 90 * 24 * time.Hour // remains of removed jobs
+	tombstonesKept = 90 * 24 * time.Hour // tombstones of removed jobs
 	historyKept    = 48 * time.Hour      // one-minute buckets of the history
 	bulksKept      = 7 * 24 * time.Hour  // bulk operations and their items, counted from the operation's end
 )

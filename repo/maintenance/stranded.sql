@@ -1,8 +1,9 @@
 -- name: moveStrandedJobs
--- A row that was written while Postgres' clock was ahead contains future times once the clock is corrected. Such a time is the row's write
--- time plus a known delay. moveStrandedJobs and moveStrandedDeliveries replace it by the current time plus this delay. They ignore times
--- less than a second ahead, because a concurrent transaction may have written them. The future time of such a row is never before its write
--- time. A row is moved only if its new time is before its write time, so it is not moved again.
+-- A row that was written while Postgres' clock was ahead contains future times once the clock is corrected. Such a time is the row's
+-- write time plus a known delay. moveStrandedJobs and moveStrandedDeliveries replace it by the current time plus this delay. They ignore
+-- times less than a second ahead, because a concurrent transaction may have written them with the correct clock. A future time is never
+-- before the write time of its row, except after a move. A row is moved only if its new time is before its write time. So no row is
+-- moved twice.
 --
 -- Walks the entries of the index jobs_waiting with a future run_at. Moves only jobs with a future queued_at. Locks the moved rows in the
 -- order of job_id. Skips rows that another transaction has locked. Redis may still have a task for the old time, but the relay enqueues the

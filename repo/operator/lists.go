@@ -183,7 +183,7 @@ var errNoSchema = job.Errorf(job.CodeStorageUnavailable, "The database has no sc
 // maxMarked limits the number of running or assigned jobs that Mark reads.
 const maxMarked = 10_000
 
-// Mark returns a text by which callers detect changes. After most changes that operators can see, Mark returns a different text.
+// Mark returns a text by which callers detect changes. The text is different after most changes that operators can see.
 func (a Admin) Mark(ctx context.Context) (string, error) {
 	return pg.QueryValue[string](ctx, a.store.db, statement("adminMark"), maxMarked)
 }

@@ -225,8 +225,8 @@ func (b *Batcher[T, R]) endQuick() {
 	b.ready.Broadcast()
 }
 
-// take waits for the next batch. It returns nil once the Batcher is closed and empty. An item stays queued while another item with its key
-// is being flushed.
+// take waits for the next batch. It returns nil once the Batcher is closed and empty. An item stays queued while another item with the
+// same key is being flushed.
 func (b *Batcher[T, R]) take() (batch []*Waiter[T, R], end func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -69,8 +69,8 @@ func showPool(f telemetry.Factory, pool *pgxpool.Pool, answers func() bool) {
 	})
 }
 
-// newQueryTracer makes a span for each statement, if its caller has a span. The spans contain the text of the statement, but not its
-// parameters, because the parameters are the clients' data.
+// newQueryTracer returns a tracer. The tracer makes a span for each statement, if the statement's caller has a span. The spans contain
+// the text of the statement, but not its parameters, because the parameters are the clients' data.
 func newQueryTracer(p trace.TracerProvider) pgx.QueryTracer {
 	return otelpgx.NewTracer(otelpgx.WithTracerProvider(p), otelpgx.WithSpanNameFunc(Verb),
 		otelpgx.WithQuerySpanNamePrefix(), otelpgx.WithDisableAcquireTracer())
@@ -79,8 +79,8 @@ func newQueryTracer(p trace.TracerProvider) pgx.QueryTracer {
 // change matches the first INSERT, UPDATE or DELETE in a statement. A lower-case table name must follow, so FOR UPDATE OF does not match.
 var change = regexp.MustCompile(`\b(INSERT|UPDATE|DELETE)(?: INTO| FROM)? [a-z]`)
 
-// Verb returns the main verb of a statement, such as UPDATE. If the statement begins with WITH, the result is the verb of its first change,
-// or SELECT.
+// Verb returns the main verb of a statement, such as UPDATE. If the statement begins with WITH, Verb returns its first INSERT, UPDATE or
+// DELETE, or else SELECT.
 func Verb(statement string) string {
 	if strings.HasPrefix(statement, "--") {
 		return "PING" // the driver's check of a connection

@@ -111,9 +111,9 @@ WITH main AS MATERIALIZED (
 SELECT session_id FROM opened
 
 -- name: forgetSessions
--- Removes the oldest ended sessions of a client, with their records. Keeps all open sessions. Also keeps the latest ended sessions, up to
--- @keep sessions and @all_bytes of records in all. A session counts with at most @most_bytes. Also removes requests of sessions older than
--- the oldest remaining session. Uses primary keys and testbed_requests_session.
+-- Removes the oldest ended sessions of a client, with their records. Keeps all open sessions. Also keeps the latest ended sessions, up
+-- to @keep sessions and @all_bytes of records in all. The records of one session count as at most @most_bytes. Also removes the requests
+-- of each session that is older than the oldest remaining session. Uses primary keys and testbed_requests_session.
 -- Parameters: @client, @keep, @most_bytes, @all_bytes
 WITH ranked AS MATERIALIZED (
   SELECT session_id, ended_at IS NOT NULL AND (row_number() OVER latest > @keep
