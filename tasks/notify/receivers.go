@@ -27,9 +27,9 @@ type Events struct{ *Subscriber }
 // NewEvents makes a receiver that receives nothing until Start.
 func NewEvents(r *redisconn.Redis) *Events { return &Events{newSubscriber(r, r.Client, r.Log)} }
 
-// Start starts receiving; see Subscriber.begin. It calls `received` with each notification of watched clients. The field Ended is not
-// transmitted. Start calls `resumed` for a client when its subscription begins, and again after each reconnection. Notifications that
-// were sent before the call of `resumed` may be lost.
+// Start starts receiving; see Subscriber.begin. It calls `received` with each notification of watched clients. In these notifications,
+// Ended is never set. Start calls `resumed` for a client when its subscription begins, and again after each reconnection. Notifications
+// that were sent before the call of `resumed` may be lost.
 func (e *Events) Start(received func(job.Notification), resumed func(client job.ID)) {
 	e.begin(func(channel, message string) {
 		for line := range strings.SplitSeq(message, "\n") {

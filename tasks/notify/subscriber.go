@@ -32,7 +32,7 @@ type Subscriber struct {
 
 	mu      sync.Mutex
 	wanted  map[string]bool
-	changed map[string]bool // channels added or removed since the last reconcile
+	changed map[string]bool // channels added or removed since the last call of reconcile
 	changes chan struct{}
 
 	start   sync.Once
