@@ -93,7 +93,7 @@ type Submission struct {
 	Tries       []Answer  `json:"tries"`
 }
 
-// Answer is a request and its response. Status is 0 if no complete response arrived. The service may still have handled the request.
+// Answer is a request and its response. Status is 0 if no complete response arrived. Even then, the service may have handled the request.
 type Answer struct {
 	Verb      string    `json:"verb"` // cancel or retry; "" for a submission
 	Sent      time.Time `json:"sent"`
@@ -176,7 +176,7 @@ type Report struct {
 	Failure    string    `json:"failure"`   // code of the failure
 	EventSeq   int       `json:"event_seq"` // only in rows: seq of the attempt's last event
 
-	// Only set by the API.
+	// Only set in facts that were read from the API:
 	Events      []Event `json:"events"`
 	Job         string  `json:"job"`
 	ResultSize  *int    `json:"result_size"`  // size of the attempt's result in bytes; nil: see ResultError
@@ -208,7 +208,7 @@ type Delivery struct {
 	WorkKind string        `json:"work_kind"` // attribute workkind of the CloudEvent
 	After    time.Duration `json:"after"`     // how long the receiver waited before its response
 
-	// Only set by the API.
+	// Only set in facts that were read from the API:
 	CreatedAt time.Time                `json:"created_at"`
 	SettledAt time.Time                `json:"settled_at"`
 	HasLog    bool                     `json:"has_log"` // the delivery was read by its id, so Log is set

@@ -192,8 +192,8 @@ func (ms Moves) Latest(lag time.Duration) func(real time.Time) time.Time {
 	}
 }
 
-// At returns the service time when Postgres' clock shows `real`. Before the first move, it returns `real`. If ms does not contain the first
-// move, it assumes the setting of ms[0] for all earlier times.
+// At returns the service time when Postgres' clock shows `real`. Before the first move, it returns `real`. If ms does not contain the
+// first move, At assumes the setting of ms[0] for all earlier times.
 func (ms Moves) At(real time.Time) time.Time {
 	switch before := ms[:ms.until(real)]; {
 	case len(before) > 0:
@@ -204,8 +204,8 @@ func (ms Moves) At(real time.Time) time.Time {
 	return real
 }
 
-// Most returns how far the service time can advance from `d` before a move to `d` after the same move. It returns the maximum over all
-// moves, and at least 2 d.
+// Most returns the largest advance of the service time around any move: from `d` before the move to `d` after it. The result is at least
+// 2 d, the advance without a move.
 func (ms Moves) Most(d time.Duration) time.Duration {
 	most := 2 * d
 	for _, m := range ms {

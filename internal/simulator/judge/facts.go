@@ -107,7 +107,7 @@ type Collected struct {
 	Asked   map[Source]bool
 	Missing map[Source]string // why a source was not read completely
 
-	Webhooks map[string]time.Time // for each changed webhook: events after this time need no delivery to it
+	Webhooks map[string]time.Time // maps each changed webhook to a time; later events need no delivery to the webhook
 	Moves    history.Moves        // moves of the service's clock, from the rows
 	Rules    []string             // keys of the invariants that package invariants checked
 	Measured []Measure
@@ -279,7 +279,6 @@ func statusOf(name, failure string) string {
 	return status
 }
 
-// On a stream, an event that ends an attempt is an outcome document.
 func endsAttempt(name string) bool {
 	return name == "job.succeeded" || name == "job.failed" || name == "job.canceled"
 }

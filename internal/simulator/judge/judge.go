@@ -183,8 +183,8 @@ func (c *checker) checkFindings() {
 	}
 }
 
-// checkMetrics compares metrics with rows. It also counts the invariants that SQL queries and package collect have checked, because such a
-// check leaves no fact unless it finds a violation.
+// checkMetrics compares metrics with rows. It also counts the checks by SQL queries and by package collect. Such a check leaves a fact
+// only if it finds a violation.
 func (c *checker) checkMetrics() {
 	for _, m := range c.run.Collected.Measured {
 		if !m.Counter || c.run.Counters {

@@ -212,7 +212,7 @@ func (c *checker) mayRefuseRetry(f *history.Fact) bool {
 	return was(succeeded, 0) || was(canceled, 0) || was(failed, c.job.MaxAttempts)
 }
 
-// checkLists checks that the API lists the job once, and as it is stored.
+// checkLists checks that the API lists the job once, with the stored values.
 func (c *checker) checkLists() {
 	listed := c.byKind[history.ListedJob]
 	for _, f := range listed {

@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// Error codes of deliveries that the service ends without asking the receiver.
+// Error codes of deliveries that the service ends without another message to the receiver.
 const (
 	sendDisabled = "WEBHOOK_DISABLED"
 	sendDeleted  = "WEBHOOK_DELETED"
@@ -51,7 +51,7 @@ func (c *checker) checkDeliveries() {
 	}
 }
 
-// checkShownDeliveries checks that the API shows each delivery as it is stored.
+// checkShownDeliveries checks that the API shows each delivery with the stored values.
 func (c *checker) checkShownDeliveries() {
 	if !c.run.complete(Rows) || len(c.byKind[history.APIReport]) == 0 {
 		return

@@ -69,7 +69,7 @@ func (c *checker) checkKey() {
 	}
 }
 
-// sameTime compares times in microseconds, because the service truncates or rounds them to that precision.
+// sameTime compares times in microseconds, because the service truncates or rounds times to microseconds.
 func sameTime(a, b time.Time) bool {
 	return a.Truncate(time.Microsecond).Equal(b.Truncate(time.Microsecond)) || a.Round(time.Microsecond).Equal(b.Round(time.Microsecond))
 }

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	maxViolations = 100 // violations of each invariant that are listed
-	maxHistories  = 10  // violations of each invariant that have a History
+	maxViolations = 100 // maximum number of listed violations for each invariant
+	maxHistories  = 10  // maximum number of violations with a History for each invariant
 )
 
 // Verdict is the outcome of a judgement.
@@ -126,7 +126,7 @@ type Violation struct {
 	What      string   `json:"what"`
 	Job       string   `json:"job,omitempty"`     // "" if the violation is not about a job
 	Ticket    int64    `json:"ticket,omitempty"`  // 0 if unknown
-	History   []string `json:"history,omitempty"` // a line for each fact about the job, oldest first; only set in maxHistories violations
+	History   []string `json:"history,omitempty"` // a line for each fact about the job, oldest first; see maxHistories
 }
 
 // String returns the headline and then the history, one fact per line.

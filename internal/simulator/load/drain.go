@@ -14,10 +14,10 @@ import (
 
 const (
 	drainStep = 200 * time.Millisecond
-	// The minimum time without an update after which a job is polled.
+	// A job without an update for this time is polled.
 	quiet     = 3 * time.Second
 	askAtOnce = 32
-	described = 5 // number of unfinished jobs that Drain describes
+	described = 5 // maximum number of unfinished jobs that Drain describes
 )
 
 // Drain waits until the accepted jobs have ended, and then until no delivery is pending. Each of the two waits takes at most the scenario's
@@ -77,7 +77,7 @@ func (e *Engine) askForSilent(ctx context.Context) {
 	group.Wait()
 }
 
-// The service is asked for the pending deliveries of at most this many jobs with a callback.
+// At most this many jobs with a callback are checked for pending deliveries over the API.
 const mostCallbacks = 1000
 
 func (e *Engine) addCallback(t *ticket) {
@@ -88,8 +88,9 @@ func (e *Engine) addCallback(t *ticket) {
 	}
 }
 
-// pending returns the number of pending deliveries. If Options.Pending is nil or fails, pending asks the API. It then counts each webhook
-// and each callback with pending deliveries as one, and each failed request too. If the scenario has no receiver, pending returns -1.
+// pending returns the number of pending deliveries. If Options.Pending is nil or fails, pending asks the API. Then each webhook and each
+// callback with pending deliveries counts as 1. Each failed request also counts as 1. If the scenario has no receiver, pending returns
+// -1.
 func (e *Engine) pending(ctx context.Context) int64 {
 	if e.o.Receiver == nil {
 		return -1

@@ -58,7 +58,7 @@ type Engine struct {
 	background sync.WaitGroup // goroutines of streams and of the clock
 	stop       context.CancelFunc
 	follows    sync.WaitGroup
-	late       atomic.Int64 // nanoseconds from the planned send time of the latest request to the actual one
+	late       atomic.Int64 // result of Late in nanoseconds
 }
 
 // New makes an engine. If Options.Key is set, the scenario must have exactly one tenant.
@@ -70,7 +70,7 @@ func New(o Options) *Engine {
 
 func (e *Engine) watched() bool { return e.o.Scenario.Readers.Streams > 0 }
 
-// Late returns the delay of the request of an open loop that was sent last: its send time minus its planned time.
+// Late returns the delay of the last request that an open loop has sent: actual send time minus planned send time.
 func (e *Engine) Late() time.Duration { return time.Duration(e.late.Load()) }
 
 // Tickets returns the number of submissions that the plan has produced so far.

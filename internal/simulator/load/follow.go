@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// For a job that is due after the drain time, follow stops farPatience after the planned cancel.
+// If a job is due after the drain time, follow stops at the latest farPatience after the planned cancel.
 const farPatience = 10 * time.Second
 
 // follow sends the planned polls, cancels and retries for an accepted job. It stops when the scenario's drain time has passed since the
@@ -93,8 +93,8 @@ func (e *Engine) retry(ctx context.Context, t *ticket) bool {
 	return a != nil && a.Attempt > before
 }
 
-// act sends a cancel or a retry, and repeats the request until it gets a response. It records each request. A repeated retry may start two
-// attempts.
+// act sends a cancel or a retry, and repeats the request until it gets a response. It records each request. If a retry is repeated, the
+// service may start two attempts.
 func (e *Engine) act(
 	ctx context.Context, t *ticket, verb string, do func(context.Context, string, ...client.Option) (*client.Changed, error),
 ) (changed *client.Changed) {

@@ -43,7 +43,7 @@ type job struct {
 	last     time.Time // time of the last update or poll
 
 	autoRetry bool // auto_retry of the submission: the service retries temporary failures
-	held      int  // number of callers that need the job; it is not removed before this is 0
+	held      int  // number of callers that need the job; above 0, the job is not removed
 	finished  bool
 	streamed  bool // the stream has shown the end of this attempt
 	changed   chan struct{}
@@ -100,7 +100,7 @@ type update struct {
 	streamed  bool
 }
 
-// apply applies an update to a job. Only an update from a stream adds a missing job. A response may be about a job that was removed.
+// apply updates a job. Only an update from a stream adds a missing job, because a response may be about a job that was removed.
 func (js *jobs) apply(id string, n update) {
 	js.withJob(id, n.streamed, func(j *job) { js.update(j, n) })
 }

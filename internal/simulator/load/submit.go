@@ -243,7 +243,7 @@ func (e *Engine) class(t *ticket, a history.Answer) string {
 	}
 }
 
-// mustRefuse reports whether the service refused the submission for a good reason. Either the scenario uses the invalid work kind, or
+// mustRefuse reports whether the service has a good reason to refuse the submission. Either the scenario uses the invalid work kind, or
 // execution_at may have passed before the response.
 func (e *Engine) mustRefuse(t *ticket, a history.Answer) bool {
 	due := t.fact.ExecutionAt

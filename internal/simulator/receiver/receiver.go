@@ -23,12 +23,12 @@ import (
 // Options configure a Receiver. Names, History and Keys are required.
 type Options struct {
 	Seed    uint64
-	Names   map[string][]Answer // maps the name of a receiver to its possible responses; without any, the receiver returns 204
+	Names   map[string][]Answer // maps the name of a receiver to its possible responses; without responses, the receiver returns 204
 	History interface{ Add(history.Fact) }
 
 	Delivered func(ok bool)                              // called for each valid message; `ok` is true if the response was 2xx
 	Keys      func(id string) (ed25519.PublicKey, error) // returns a public key of the service
-	Proxy     func(address string) (string, error)       // returns the address to register for a listener; nil: the listener's
+	Proxy     func(address string) (string, error)       // returns the address to register for a listener; nil: `address` itself
 }
 
 // Receiver is an HTTP server. Each webhook receiver of each tenant has its own address.

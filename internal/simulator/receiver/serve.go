@@ -169,7 +169,7 @@ type message struct {
 	// verify sets these fields. After a failed check, some of them may be empty.
 	webhook string // id of the webhook; "" for a callback
 	event   client.WebhookMessage
-	data    client.Outcome // the members of the event's data that an outcome has
+	data    client.Outcome // the event's data, read as an outcome
 }
 
 // verify returns the reason to reject the message, or "" if it is valid. If the service's public keys cannot be read, verify returns an

@@ -49,14 +49,14 @@ type Recorder struct {
 // Stage is a part of the run, such as the load or the drain.
 type Stage struct {
 	Name string  `json:"name"`
-	AtMS float64 `json:"at_ms"` // after the start of the run
+	AtMS float64 `json:"at_ms"` // begin, measured from the start of the run
 }
 
 // Fault is an injected fault.
 type Fault struct {
 	Kind       string  `json:"kind"`
 	Target     string  `json:"target"`
-	AtMS       float64 `json:"at_ms"` // after the start of the run
+	AtMS       float64 `json:"at_ms"` // begin, measured from the start of the run
 	DurationMS float64 `json:"duration_ms"`
 	Count      int     `json:"count"` // number of affected connections; 1 for a fault that does not affect connections
 }
@@ -69,7 +69,7 @@ type FaultKind struct {
 	DurationMS float64 `json:"duration_ms"`
 }
 
-// Lasted returns the total duration.
+// Lasted returns the total duration of all faults of the kind.
 func (k FaultKind) Lasted() time.Duration {
 	return time.Duration(k.DurationMS * float64(time.Millisecond))
 }

@@ -41,7 +41,7 @@ type Expectation struct {
 	Want string `json:"want"`
 	Got  string `json:"got"`
 	OK   bool   `json:"ok"`
-	// If Evidence is true, the run is inconclusive when the expectation is not met.
+	// If Evidence is true and the expectation is not met, the run is inconclusive.
 	Evidence bool `json:"-"`
 }
 
@@ -134,7 +134,7 @@ type Series struct {
 // Outcome is the verdict of a run in short form.
 type Outcome string
 
-// Outcomes. If several apply to a run, the first of this list is used.
+// Possible outcomes. If several apply to a run, Run.Outcome returns the first of them in this order.
 const (
 	Violated     Outcome = "VIOLATIONS"
 	Inconclusive Outcome = "INCONCLUSIVE"

@@ -74,7 +74,7 @@ func (p *parser) read(text []byte) (value any, err error) {
 	reader := yaml.NewDecoder(bytes.NewReader(text))
 	var document yaml.Node
 	if err = reader.Decode(&document); err == nil {
-		if tooLarge(&document) { // in a huge mapping, the YAML library would search minutes for repeated members
+		if tooLarge(&document) { // in a huge mapping, the YAML library would search for repeated members for minutes
 			return nil, fmt.Errorf("a mapping or list has more than %d entries", mostEntries)
 		}
 		err = document.Decode(&value)
@@ -100,7 +100,7 @@ func tooLarge(n *yaml.Node) bool {
 
 var english = message.NewPrinter(language.English)
 
-// explain reports the mistakes that the validator found. If the schema has an errorMessage, it replaces the validator's text.
+// explain reports the mistakes that the validator found. An errorMessage in the schema replaces the validator's text.
 func (p *parser) explain(e *jsonschema.ValidationError) {
 	name, at := p.at(e.InstanceLocation...)
 	k := keywordsAt(e.SchemaURL)
@@ -213,7 +213,7 @@ func (b bounds) Validate(ctx *jsonschema.ValidatorContext, value any) {
 	}
 }
 
-// keywords has the members of a part of the schema that error messages need.
+// keywords contains members of the schema for use in error messages.
 type keywords struct {
 	Title        string
 	Properties   map[string]yaml.Node

@@ -92,7 +92,7 @@ type story struct {
 	job      string // job id; "" if no submission was accepted
 	answer   history.Answer
 	due      time.Time
-	shown    history.Job // latest state
+	shown    history.Job // the job in its latest observed state
 	canceled bool        // the client's cancel succeeded
 	refused  string      // "cancel" or "retry" if the service refused the client's last action; otherwise ""
 	retried  bool
@@ -130,7 +130,7 @@ func newStory(submitted history.Fact, facts []history.Fact) *story {
 	return s
 }
 
-// overtaken reports whether the service refused to cancel the job because it had ended.
+// overtaken reports whether the service refused to cancel the job because the job had ended.
 func (s *story) overtaken() bool { return s.refused == "cancel" && !s.canceled }
 
 // outcome returns how the job ended, in the notation of Work.Expect.

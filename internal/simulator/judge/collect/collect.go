@@ -34,7 +34,7 @@ type Config struct {
 	DeliveryLogs  bool // also read each delivery by its id, because lists of deliveries have no attempts
 	Seed          uint64
 
-	MaxWait time.Duration // longest wait until the queue is empty, and until the metrics match the rows; 0: 15 s
+	MaxWait time.Duration // limit of each wait: for an empty queue, and for metrics that match the rows; 0: 15 s
 }
 
 // foreignTenant is the tenant number of all clients outside the run.

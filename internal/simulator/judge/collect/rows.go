@@ -171,8 +171,8 @@ func openRedis(address string) (*redis.Client, error) {
 	return redis.NewClient(o), nil
 }
 
-// queue reads the tasks again and again until MaxWait is over. It stops early if no task is left that was in every read. The remaining
-// tasks become facts.
+// queue reads the tasks again and again until MaxWait is over. It stops early when no task was in every read. At the end, the tasks that
+// were in every read become facts.
 func (c *collector) queue(ctx context.Context) error {
 	rdb, err := openRedis(c.RedisURL)
 	if err != nil {
