@@ -69,8 +69,9 @@ func FetchPostgres(ctx context.Context, dir, repository string, log *slog.Logger
 	return bin, err
 }
 
-// download unpacks Postgres into the folder `programs`. The library embedded-postgres can only download when it starts a server. Because of
-// an invalid encoding, initdb fails after the download, so no server starts. This also works as root, although root cannot start Postgres.
+// download unpacks Postgres into the folder `programs`. The library embedded-postgres can only download when it starts a server. download
+// sets an invalid encoding, so initdb fails after the download and no server starts. This also works as root, although root cannot start
+// Postgres.
 func download(ctx context.Context, repository, work, programs string) error {
 	started := make(chan error, 1)
 	go func() {

@@ -95,7 +95,7 @@ func (m *member) supervise(patience time.Duration) {
 	}
 }
 
-// down acquires the gate, which prevents a new start, and stops the process. The caller must release the gate.
+// down stops the process. It first acquires the gate, so that the process is not started again. The caller must release the gate.
 func (m *member) down(patience time.Duration) error {
 	_ = m.gate.Acquire(context.Background(), 1) // if the process is being started, this waits for the end of the start
 	return m.current.Load().Stop(patience)
@@ -146,8 +146,8 @@ func (s *Stack) stopMembers(ctx context.Context, members []*member) error {
 	return errors.Join(errs...)
 }
 
-// dialAPI connects to an api process. It tries all processes. The calls begin with different processes, in turn. If no process accepts the
-// connection, it retries for dialPatience.
+// dialAPI connects to an api process. It tries all processes, and begins with another process on each call. If no process accepts the
+// connection, dialAPI repeats this until dialPatience is over.
 func (s *Stack) dialAPI(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()

@@ -185,7 +185,7 @@ func (p *Process) Stop(grace time.Duration) error {
 func (p *Process) Kill() { _ = p.end(syscall.SIGKILL, killGrace) }
 
 // end sends a signal and resumes the process if it is paused. If the process still runs after the grace period, end kills the group and
-// returns an error. The exit status does not matter.
+// returns an error. It ignores the exit status.
 func (p *Process) end(s syscall.Signal, grace time.Duration) error {
 	if p == nil {
 		return nil
