@@ -146,7 +146,7 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 		return nil, err
 	}
 	p.url = scheme + p.url
-	own := &http.Server{Handler: before.Own(), ReadHeaderTimeout: headerTimeout} // separate: a fault may refuse connections to the proxy
+	own := &http.Server{Handler: before.Own(), ReadHeaderTimeout: headerTimeout} // not on the proxy's socket, which a fault may close
 	if p.control, err = all.serve(own, plainly, "127.0.0.1:0"); err != nil {
 		p.stop()
 		return nil, err
@@ -193,7 +193,7 @@ func (o *proxied) shown() string {
 	return strings.Join(all, ", ")
 }
 
-// startHook starts the webhook listener and returns its address for the target.
+// startHook starts the webhook listener and returns the URL to which the target must send webhooks.
 func (o *proxied) startHook(before *proxy.Proxy, all *servers) (string, error) {
 	receiver, err := address("--webhook", o.webhook)
 	if err != nil {
@@ -201,8 +201,8 @@ func (o *proxied) startHook(before *proxy.Proxy, all *servers) (string, error) {
 	}
 	hook := before.Hook(receiver, o.secret)
 	at, err := all.serve(&http.Server{Handler: hook, ReadHeaderTimeout: headerTimeout}, hook.Listen, o.hookPort)
-	// The address for the target has no query, because the query of the receiver's URL may contain a secret. The proxy adds the query when it
-	// forwards a webhook.
+	// The returned URL has no query, because the query of the receiver's URL may contain a secret. The proxy adds the query when it forwards
+	// a webhook.
 	return "http://" + at + receiver.EscapedPath(), err
 }
 

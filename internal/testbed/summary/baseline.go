@@ -15,8 +15,8 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// Baseline lists the rules that a client is known to break. A listed rule that is broken does not make the verdict fail. A listed rule that
-// is no longer broken makes it fail until the entry is deleted.
+// Baseline lists the rules that a client is known to break. A listed rule that is broken does not make the verdict fail. A listed rule
+// that is no longer broken makes the verdict fail until the entry is deleted.
 type Baseline struct {
 	Path    string
 	entries []known
