@@ -21,7 +21,7 @@ const (
 // domain "internal" is reserved for private use.
 const dockerHost = "host.docker.internal"
 
-// Only returns [These] for a single name: the host of publicURL.
+// Only is like [These] with a single name: the host of publicURL.
 func Only(publicURL string) func(host string) bool {
 	u, err := url.Parse(publicURL)
 	if err != nil {
@@ -30,7 +30,7 @@ func Only(publicURL string) func(host string) bool {
 	return These(u.Hostname())
 }
 
-// ThisMachine returns [These] for the given names and the names of this machine.
+// ThisMachine is like [These] with the given names and the names of this machine.
 func ThisMachine(names ...string) func(host string) bool {
 	own, _ := os.Hostname() // after an error the name is "", which the check ignores
 	return These(append(names, own, dockerHost)...)
@@ -60,7 +60,7 @@ func FromOtherPage(method, host string, header func(name string) string) bool {
 		return false
 	case "same-site":
 		return method != "GET" || header("Sec-Fetch-Mode") != "navigate" || header("Sec-Fetch-Dest") != "document"
-	case "": // missing in old browsers, and for hosts that a browser does not trust, such as HTTP outside localhost
+	case "": // old browsers omit the header, and all browsers omit it for plain HTTP outside localhost
 		origin := header("Origin")
 		u, err := url.Parse(origin)
 		return origin != "" && (err != nil || !strings.EqualFold(u.Host, host))

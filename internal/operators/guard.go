@@ -40,7 +40,7 @@ const Challenge = `Basic realm="ForgeRun admin: the token is the password"`
 // pageChallenge is sent to scripts of a page. Browsers show no password dialog for a Bearer challenge, so the page can show its login form.
 const pageChallenge = `Bearer realm="ForgeRun admin"`
 
-// keyPrefix is the prefix of clients' API keys. The operator API refuses them.
+// keyPrefix is the prefix of clients' API keys. The operator API refuses these keys.
 const keyPrefix = "frk_"
 
 // Check returns the operator of a request, or the reason to refuse it. It tries the bearer token, the session and basic
@@ -264,7 +264,7 @@ func reasonOf(given string) string {
 	return "wrong token"
 }
 
-// log writes a limited number of lines per second. The next line counts the omitted lines.
+// log writes a limited number of lines per second. The next line has the number of omitted lines.
 func (g Guard) log(r *http.Request, source netip.Addr, reason string) {
 	omitted, due := g.Attempts.Line(reason)
 	if !due {

@@ -117,8 +117,8 @@ func (s Session) Cookie() string {
 	return text + ":" + s.mac(sessionLabel, text)
 }
 
-// Renewed returns the session with `now` as the time of its last use, and true: the caller must send a new cookie. If the session was used
-// in the last minute, Renewed returns it unchanged, and false.
+// Renewed returns the same session and false if the session was used in the last minute. Otherwise it returns a copy with `now` as the
+// time of the last use, and true. The caller must then send a new cookie.
 func (s Session) Renewed(now time.Time) (Session, bool) {
 	if now.Sub(s.seen) < renewEvery {
 		return s, false
