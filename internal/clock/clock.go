@@ -54,8 +54,8 @@ func (s Setting) Wait(d time.Duration) time.Duration {
 // Moves are the settings after each move of a clock, oldest first.
 type Moves []Setting
 
-// Real returns the time on Postgres' clock at which the service time reached t. If a move skipped t, Real returns the time of this move. If
-// t is in the future, Real assumes that no more moves follow. The result is then at most a year after the last move.
+// Real returns the time on Postgres' clock at which the service time reached t. If a move skipped t, Real returns the time of this move.
+// For a time t in the future, Real assumes that no more moves follow. It then returns at most a year after the last move.
 func (ms Moves) Real(t time.Time) time.Time {
 	last := Setting{Real: t, Time: t, Rate: 1} // before the first move, the clock shows Postgres' time
 	i := 0
@@ -147,8 +147,8 @@ func (c *Clock) Changed() <-chan struct{} {
 // longest limits each sleep. SleepUntil then reads the clock again, in case Postgres' clock was adjusted.
 const longest = time.Minute
 
-// SleepUntil waits until the clock shows t. A move of the clock during the wait is taken into account. If ctx ends before t, SleepUntil
-// returns context.Cause(ctx).
+// SleepUntil waits until the clock shows t. If the clock is moved during the wait, SleepUntil follows the move. If ctx ends before t,
+// SleepUntil returns context.Cause(ctx).
 func (c *Clock) SleepUntil(ctx context.Context, t time.Time) error {
 	for {
 		changed := c.Changed() // before reading the time, so that a move right after the reading is not missed

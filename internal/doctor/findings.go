@@ -106,14 +106,14 @@ func (fs Findings) Write(w io.Writer, asJSON bool, paint func(s Severity, text s
 }
 
 // Postgres' clock determines leases and due times. This machine's clock determines when API keys expire and when Redis releases waiting
-// tasks. It also timestamps signatures. If the clocks differ by a second, jobs start late or early. If they differ by more than half a
-// minute, asynq takes tasks away from live workers.
+// tasks. Signatures contain the time of this machine's clock. If the clocks differ by a second, jobs start late or early. If they differ
+// by more than half a minute, asynq takes tasks away from live workers.
 const (
 	clockWarn = time.Second
 	clockFail = 30 * time.Second
 )
 
-// judgeClock subtracts half the round trip from the measured difference, because the measurement may be wrong by so much.
+// judgeClock subtracts half the round trip from the measured difference, because the error of the measurement may be as large.
 func (fs *Findings) judgeClock(what string, ahead, roundTrip time.Duration) {
 	direction := "ahead of"
 	if ahead < 0 {
@@ -165,7 +165,6 @@ func (fs *Findings) Inspect(ctx context.Context, role, databaseURL, redisURL str
 	return postgres.State
 }
 
-// adviceFor maps the errors of an inspection to advice.
 type adviceFor map[error]string
 
 func (known adviceFor) judge(fs *Findings, store, address, variable string, err error) {

@@ -4,7 +4,7 @@ package holders
 
 import "fmt"
 
-// Holder is the process found.
+// Holder is a process that listens on a port or has locked a file.
 type Holder struct {
 	PID     int
 	Command string // shortened command line; "" if unknown

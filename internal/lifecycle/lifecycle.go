@@ -50,8 +50,8 @@ func Close(name string, stop func()) Part {
 	return Part{Name: name, Stop: func(context.Context) error { stop(); return nil }}
 }
 
-// Group holds the started parts of a process. The zero value is empty. Only one goroutine may call Start. Any goroutine may call Stop, and
-// more than once.
+// Group holds the started parts of a process. The zero value is empty. Only one goroutine may call Start. Any goroutine may call Stop,
+// even several times.
 type Group struct {
 	Log *slog.Logger // for errors of Stop; nil: slog.Default()
 

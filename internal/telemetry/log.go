@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// LogInfo logs at level Info without looking up the caller, which the logs do not show. The lookup would take a quarter of the time of a
-// log call.
+// LogInfo logs at level Info, but does not look up the source line of the call. The logs do not show this line, and the lookup would take
+// a quarter of the time of a log call.
 func LogInfo(ctx context.Context, log *slog.Logger, message string, attrs []slog.Attr) {
 	if !log.Enabled(ctx, slog.LevelInfo) {
 		return

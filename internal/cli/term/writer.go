@@ -24,7 +24,7 @@ type Writer struct {
 	out io.Writer
 
 	mu   sync.Mutex
-	rest []byte // incomplete UTF-8 character or mark at the end of the last Write
+	rest []byte // the end of the last Write, if that Write ended within a UTF-8 character or within ownMark
 }
 
 // Guard returns a Writer for an output of the program.
@@ -80,7 +80,7 @@ func (w *Writer) escape(text []byte) []byte {
 	w.rest = slices.Clone(text[complete:])
 	parts := strings.Split(string(text[:complete]), ownMark)
 	for i, part := range parts {
-		ours := min(i, 1, len(part)) // number of bytes after a mark that are not escaped: the control character
+		ours := min(i, 1, len(part)) // 1 after a mark, because the control character there is not escaped
 		parts[i] = part[:ours] + Printable(part[ours:])
 	}
 	return []byte(strings.Join(parts, ""))
