@@ -177,7 +177,7 @@ var ends = map[string]struct{ name, state string }{
 	"job-canceled":  {"job.canceled", client.Canceled},
 }
 
-// watch reads a tenant's stream and records its events. It calls `connected` when the stream is open for the first time.
+// watch reads a tenant's stream and records its events. It calls `connected` once, after the first connection.
 func (e *Engine) watch(ctx context.Context, a history.Account, connected func()) {
 	last := ""
 	var once sync.Once

@@ -49,14 +49,14 @@ type Recorder struct {
 // Stage is a part of the run, such as the load or the drain.
 type Stage struct {
 	Name string  `json:"name"`
-	AtMS float64 `json:"at_ms"` // begin, measured from the start of the run
+	AtMS float64 `json:"at_ms"` // begin, in ms after the start of the run
 }
 
 // Fault is an injected fault.
 type Fault struct {
 	Kind       string  `json:"kind"`
 	Target     string  `json:"target"`
-	AtMS       float64 `json:"at_ms"` // begin, measured from the start of the run
+	AtMS       float64 `json:"at_ms"` // begin, in ms after the start of the run
 	DurationMS float64 `json:"duration_ms"`
 	Count      int     `json:"count"` // number of affected connections; 1 for a fault that does not affect connections
 }
@@ -91,7 +91,7 @@ func newRecorder(start time.Time, clock func() time.Time) *Recorder {
 	return r
 }
 
-// note calls `change` with the numbers, under the lock. Before that, it ends the steps of the time series that are over.
+// note ends the steps of the time series that are over. Then it calls `change` with the numbers, under the lock.
 func (r *Recorder) note(change func(n *Numbers)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
