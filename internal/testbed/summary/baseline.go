@@ -91,7 +91,7 @@ const commandRule = "command"
 type Run struct {
 	Disturbed string // name of the profile, or of the file of faults, or "none"
 	Failed    bool
-	MayFail   bool // the profile allows the command to fail, because it refuses some requests permanently
+	MayFail   bool // the profile refuses some requests permanently, so the command may fail
 }
 
 // AddRun adds a run of the command. Call it after adding the run's sessions.
