@@ -137,7 +137,7 @@ type Answer struct {
 	Hang   bool
 	Reset  bool
 	Share  Share
-	First  int // attempts 1 to First of each delivery get this response; Share is then 0
+	First  int // the first attempts of each delivery, up to number First, get this response; Share is then 0
 }
 
 // Readers determine how clients observe the end of their jobs.
