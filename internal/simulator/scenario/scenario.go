@@ -158,7 +158,7 @@ type Schedules struct {
 type Service struct {
 	Workers     string            // number of worker processes: constant ("2"), rising ("1..4") or in steps ("1,4,2")
 	Concurrency int               // concurrent jobs in each process
-	Down        Range             // all processes are stopped between Min and Max after the start of the run; zero: never
+	Down        Range             // all processes are down from Min to Max after the start of the run; zero: never
 	TimeScale   *float64          `yaml:"time_scale"` // multiplies the catalogue's durations; nil: unset
 	Env         map[string]string // further FORGERUN_ settings
 }
