@@ -27,8 +27,8 @@ func sameRequestOf(x *exchange) sameRequest {
 	return same
 }
 
-// storms checks that the client does not keep repeating a request immediately after failures without Retry-After. Requests that overlap do
-// not count: they may come from several parts of the client.
+// storms checks that the client does not keep repeating a request immediately after failures without Retry-After. Overlapping requests
+// do not count, because several parts of the client may have sent them.
 func storms(r *record, f *finding) {
 	tries := newStreaks[sameRequest]() // series of tries, each immediately after a failure
 	r.each(func(x *exchange) {
@@ -70,8 +70,8 @@ func resent(x, y *exchange) bool {
 	return !x.Arrived() && x.Reused && x.Connection != y.Connection && y.Start.Sub(x.End()) < FollowWithin
 }
 
-// atOnce reports whether y came immediately after x. If the response was lost, the time counts from the start of x. From then on, the
-// client may have noticed the loss at any time.
+// atOnce reports whether y came immediately after x. If the response was lost, the client may have noticed the loss at any time after
+// the start of x. So the time counts from this start.
 func atOnce(x, y *exchange) bool {
 	from := x.End()
 	if !x.Arrived() {

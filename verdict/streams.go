@@ -64,7 +64,7 @@ func (r *record) mayHaveShown(id string, since, until time.Time) bool {
 }
 
 // resumptions returns a function for streams that a fault ended or silenced. The function returns the stream with which the client
-// continued. With several streams of a feed open at once, it returns nil, because any of them may be the continuation.
+// continued. If several streams of a feed are open at once, it returns nil, because any of these streams may be the continuation.
 func (r *record) resumptions() (resumption func(x *exchange) *exchange) {
 	streams := indexed(r, func(x *exchange, add func(feed)) {
 		if x.Stream != nil && x.Method == http.MethodGet {
@@ -90,8 +90,8 @@ func (r *record) resumptions() (resumption func(x *exchange) *exchange) {
 	}
 }
 
-// newest returns the last event id of the stream x or, without events, the Last-Event-ID that the client sent. `may` has all ids from
-// which the client may resume, because the client may not have got the last events.
+// newest returns the last event id of the stream x. If x has no events, newest returns the Last-Event-ID that the client sent. The
+// client may not have got the last events. So `may` lists all ids from which it may resume.
 func newest(x *exchange) (id string, may []string) {
 	all := append([]string{x.LastEventID}, x.Stream.IDs...)
 	last := len(all) - 1

@@ -67,7 +67,7 @@ func sameBody(r *record, f *finding) {
 
 // want identifies a job that the client intends to create.
 type want struct {
-	era, round        int // the next round begins after the client has seen the job fail or be canceled
+	era, round        int // `round` is higher for a job that replaces a failed or canceled one
 	correlation, body string
 }
 

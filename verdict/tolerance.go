@@ -103,8 +103,8 @@ func (t *tolerance) error(x *exchange) {
 		"If you do not know the type of an error, use its HTTP status.")
 }
 
-// retriesReads reports whether the client repeated every read that failed with a known error. Without a read that failed with a known
-// error, it returns false.
+// retriesReads reports whether the client repeated every read that failed with a known error. If no read failed in this way, it returns
+// false.
 func (r *record) retriesReads() bool {
 	repeated, dropped := false, false
 	r.each(func(x *exchange) {

@@ -16,7 +16,7 @@ import (
 // Limits that the rules use.
 const (
 	Tolerance    = 100 * time.Millisecond // how much earlier than required a client may send a request
-	LearnWithin  = time.Minute            // time in which the client must learn that a job ended, or that a job exists after a lost response
+	LearnWithin  = time.Minute            // time to learn that a job ended or, after a lost response, that the job exists
 	AnswerWithin = 10 * time.Second       // time to answer a delivery
 	// StandardAnswerWithin replaces AnswerWithin for other APIs. It is the shortest timeout that Standard Webhooks recommends to senders.
 	StandardAnswerWithin = 15 * time.Second
@@ -25,7 +25,7 @@ const (
 	KeptFor              = 4 * time.Second       // shortest time for which common clients keep idle connections
 	FewRequests          = 10                    // minimum number of requests for judging connections
 	FewUnkept            = 3                     // number of new connections that prove a mistake, if no new process can have opened them
-	Pause                = 50 * time.Millisecond // shortest time between the starts of two reads
+	Pause                = 50 * time.Millisecond // if two reads start less than this apart, the client did not pause
 	FewUnpaused          = 50                    // number of consecutive reads without a pause that prove a mistake
 	FollowWithin         = time.Second           // time within which an HTTP library follows a redirect
 	ListEvery            = time.Second           // shortest interval of polling a list
@@ -206,7 +206,8 @@ func unanswered(x *exchange) bool {
 	return !x.Arrived() || x.Status == http.StatusBadGateway || x.Status == http.StatusGatewayTimeout
 }
 
-// idempotent reports whether the request may be repeated because of its method (RFC 9110, section 9.2.2) or its API.
+// idempotent reports whether the request may be repeated. Either its method is idempotent (RFC 9110, section 9.2.2), or the API allows
+// the repetition.
 func idempotent(x *exchange) bool {
 	return x.Repeatable || slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}, x.Method)
 }

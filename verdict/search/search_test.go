@@ -171,7 +171,7 @@ func TestSearchFindsNothingInCorrectClient(t *testing.T) {
 	}
 }
 
-// Two mistakes are two findings, and the search tries no schedule that contains a known finding.
+// The search reports two mistakes as two findings. It tries no schedule that contains a known finding.
 func TestSearchSeparatesMistakes(t *testing.T) {
 	t.Parallel()
 	report, c := searched(t, 2, 4, false, func(met []happened) string {
@@ -232,7 +232,7 @@ func TestSearchIsDeterministic(t *testing.T) {
 	require.NotEmpty(t, report.Findings)
 }
 
-// A single break may be chance. So a schedule without a second run is no finding.
+// A client may break a rule by chance. So a schedule is no finding before it has run a second time.
 func TestUnrepeatedBreakIsNoFinding(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -13,9 +13,9 @@ import (
 
 const simplerTried = 4 // maximum number of simpler faults to try for a step
 
-// pursue turns a schedule that broke the client into a finding. It repeats the schedule without the steps that did not happen. If that
-// does not break the client, it repeats the whole schedule. Then it shrinks the schedule, and repeats the shrunk schedule to confirm the
-// break.
+// pursue turns a schedule that broke the client into a finding. First, pursue leaves out the steps that did not happen, and repeats the
+// schedule. If some of these runs do not break the client, pursue repeats the whole schedule. Then pursue shrinks the schedule, and
+// repeats the shrunk schedule to confirm the break.
 func (s *search) pursue(ctx context.Context, p *pending, b Break) error {
 	schedule := p.schedule.happened(p.trial)
 	if len(schedule) == 0 {
@@ -43,7 +43,7 @@ func (s *search) pursue(ctx context.Context, p *pending, b Break) error {
 		if hits, shown, err = s.repeat(ctx, smaller, b); err != nil {
 			return s.keepUnfinished(ctx, found, err)
 		}
-		if hits == s.Support { // otherwise keep the larger schedule, which always breaks the client
+		if hits == s.Support { // a smaller schedule must break the client in every run
 			found.Schedule, found.Breaks = smaller, append(sortFirst(shown, b), b)
 		}
 	}
@@ -108,8 +108,8 @@ func distinct(breaks []Break) (all []Break) {
 	return all
 }
 
-// repeat runs a schedule as often as a finding requires. `hits` counts the runs that broke the rule of b. `always` has the breaks that
-// every run showed.
+// repeat runs a schedule s.Support times. `hits` is the number of runs that broke the same rule as b. `always` lists the breaks that
+// occurred in every run.
 func (s *search) repeat(ctx context.Context, schedule Schedule, b Break) (hits int, always []Break, err error) {
 	runs, err := s.startAll(ctx, schedule, s.Support)
 	for i, p := range runs {
@@ -222,8 +222,8 @@ func shortParts(s Schedule) (all []Schedule) {
 	return all
 }
 
-// withSteps returns a schedule with the steps i and k of s. If a removed step had caused a request, the numbers of later requests
-// decrease.
+// withSteps returns a schedule with only the steps i and k of s. A removed step may have caused an extra request. In this case,
+// withSteps lowers Nth of the later steps.
 func (s Schedule) withSteps(i, k int) (part Schedule) {
 	for _, at := range slices.Compact([]int{i, k}) {
 		step := s[at]
@@ -237,8 +237,8 @@ func (s Schedule) withSteps(i, k int) (part Schedule) {
 	return part
 }
 
-// withoutStep returns the schedules without one step or one of its repetitions. For a removed step, there may be two schedules: one with
-// lower request numbers for later steps, and one with unchanged numbers.
+// withoutStep returns the schedules that lack one step, or one repetition of a step. A removed step can lead to two schedules: one with
+// a lower Nth in later steps, and one with the old Nth.
 func withoutStep(s Schedule) (all []Schedule) {
 	for i, step := range s {
 		rest := slices.Delete(slices.Clone(s), i, i+1)
@@ -265,7 +265,7 @@ func withoutStep(s Schedule) (all []Schedule) {
 func earlier(s Schedule) (all []Schedule) {
 	var operations []string
 	for _, step := range s {
-		if slices.Contains(operations, step.Operation) || step.Nth == 1 { // the first step of an operation has the lowest Nth
+		if slices.Contains(operations, step.Operation) || step.Nth == 1 { // `operations` has the operation already, or Nth cannot be lower
 			continue
 		}
 		operations = append(operations, step.Operation)

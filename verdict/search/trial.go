@@ -113,7 +113,7 @@ func (t *Trial) learns() (learned bool) {
 	return learned
 }
 
-// severity returns the sort key of a rule. The most harmful rules have the lowest keys.
+// severity returns the sort key of a rule. Rules that do the most harm when broken have the lowest keys.
 func severity(rule string) int {
 	if i := slices.Index([]string{"no-duplicates", "one-job-per-intention", outcomeLearned, "lost-answer"}, rule); i >= 0 {
 		return i - 4

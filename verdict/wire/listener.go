@@ -32,7 +32,7 @@ func (l *Listener) Addr() net.Addr {
 	return l.socket.Addr()
 }
 
-// Accept waits for a connection, even while the socket is closed for a time.
+// Accept waits for a connection. It also waits while Refuse keeps the socket closed.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		l.mu.Lock()
@@ -73,7 +73,7 @@ func (l *Listener) Refuse(d time.Duration) {
 	time.AfterFunc(d, func() { l.open(opened) })
 }
 
-// Reopen opens the socket before the duration of Refuse is over.
+// Reopen ends Refuse early: it opens the socket at once.
 func (l *Listener) Reopen() {
 	l.mu.Lock()
 	opened := l.opened

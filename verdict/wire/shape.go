@@ -33,8 +33,8 @@ func (s *Shape) Jobs(document []byte, x *verdict.Exchange) {
 	}
 }
 
-// Rewritten adds the jobs in the rewritten document to x. If the effect sets a state without Unfinished, other members may still show the
-// end. In this case, Rewritten also adds jobs that have ended in the original document to x.MaybeFinal.
+// Rewritten adds the jobs in the rewritten document to x. If the effect sets a state without Unfinished, other members may still show
+// the end. In this case, Rewritten also adds some jobs to x.MaybeFinal: those that the original document shows as ended.
 func (s *Shape) Rewritten(e *fault.Effect, document []byte, x *verdict.Exchange) {
 	s.Jobs(s.Rewrite(e, document), x)
 	if e.JobStatus == "" || e.Unfinished {

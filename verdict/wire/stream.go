@@ -24,8 +24,8 @@ var ErrEnded = errors.New("a fault ended the stream")
 // not recorded.
 const maxBlock = 1 << 20
 
-// unread is the time that a client may need to read an event. If a fault cuts the stream, events sent in this time before the cut may be
-// lost.
+// unread is the time that a client may need to read an event. If a fault cuts the stream, the client may lose the events that were sent
+// less than this time before the cut.
 const unread = 50 * time.Millisecond
 
 func read(at time.Time) bool { return time.Since(at) >= unread }
@@ -36,7 +36,7 @@ type Stream struct {
 	Shape    *Shape            // required if Effect is not nil
 	Effect   *fault.Effect     // nil: only record the stream
 	Resumed  bool              // whether the reader sent the id of its last event
-	Position string            // name of events that only carry an id for Last-Event-ID; faults do not count these events
+	Position string            // name of the events that carry nothing but an id for Last-Event-ID; faults do not count these events
 	Note     func(data []byte) // receives the original data of each sent event; may be nil
 	Closed   <-chan struct{}   // ends a stalled stream
 
