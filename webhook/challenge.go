@@ -22,7 +22,7 @@ const challengeTimeout = 5 * time.Second
 // ChallengeConfig configures a Challenge.
 type ChallengeConfig struct {
 	Origin  string // result of the function Origin: host of this service's public URL
-	Version string // of the program, for User-Agent
+	Version string // program version for User-Agent
 	Guard   *Guard
 	Timeout time.Duration  // limit of one handshake; at most 5 s, which is also the default
 	RootCAs *x509.CertPool // nil: certificates of the system

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// notHTTP lists the bad ports of the Fetch standard, and ports of databases and brokers. Such services might execute parts of a request
-// as commands.
+// notHTTP lists the ports that the Fetch standard blocks ("bad ports"), and the ports of databases and brokers. The services on these
+// ports might execute parts of a request as commands.
 var notHTTP = []uint16{
 	0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109, 110, 111, 113, 115,
 	117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526, 530, 531, 532, 540, 548, 554, 556, 563, 587, 601,

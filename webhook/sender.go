@@ -27,7 +27,7 @@ import (
 type SenderConfig struct {
 	PublicURL string // base URL of links and of CloudEvents "source", without a trailing slash
 	Origin    string // value of Webhook-Request-Origin; "" omits the header
-	Version   string // of the program, for User-Agent
+	Version   string // program version for User-Agent
 	Timeout   time.Duration
 	Guard     *Guard
 	RootCAs   *x509.CertPool // nil: certificates of the system
