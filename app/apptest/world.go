@@ -93,7 +93,7 @@ func (w *World) Background(loop func(context.Context)) (stop func()) {
 // Metric returns the value of a counter or gauge.
 func (w *World) Metric(c prometheus.Collector) float64 { return testutil.ToFloat64(c) }
 
-// Sum returns the sum of a metric over all its labels. A histogram counts with the sum of its observed values.
+// Sum returns the sum of a metric over all its labels. For a histogram, Sum adds the observed values.
 func (w *World) Sum(name string) (sum float64) {
 	for _, m := range w.Gather(name) {
 		sum += m.GetHistogram().GetSampleSum() + m.GetCounter().GetValue() + m.GetGauge().GetValue()

@@ -64,8 +64,8 @@ func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 	return errors.Join(errs...)
 }
 
-// advance does the next step of an operation: collect items, apply some, or finish. It returns the operation, or nil if this round can do
-// no more for it.
+// advance does the next step of an operation: collect items, process some items, or finish. If this round can do no more for the
+// operation, advance returns nil, and otherwise the operation.
 func (r *Runner) advance(ctx context.Context, b *job.Bulk) (*job.Bulk, error) {
 	if b.GatheredAt == nil {
 		r.turns.take(b)
@@ -90,8 +90,8 @@ func (r *Runner) advance(ctx context.Context, b *job.Bulk) (*job.Bulk, error) {
 	return nil, err
 }
 
-// doItems applies the next items. `more` is true if this round can apply further items. If no item got a result, the remaining items wait
-// for the next round.
+// doItems applies the operation to the next items. `more` is true if this round can process further items. If no item got a result, the
+// remaining items wait for the next round.
 func (r *Runner) doItems(ctx context.Context, b *job.Bulk) (more bool, err error) {
 	w := r.turns.work[b.ID]
 	limit := min(itemsAtOnce, r.turns.allowed(b))
@@ -112,8 +112,8 @@ func (r *Runner) doItems(ctx context.Context, b *job.Bulk) (more bool, err error
 	return ended > 0, nil
 }
 
-// part applies some items in one transaction. If that fails, part applies each item in its own transaction, so one locked job does not
-// block others.
+// part applies the operation to some items in one transaction. If the transaction fails, each item gets its own transaction. So one
+// locked job does not block the other jobs.
 func (r *Runner) part(ctx context.Context, b *job.Bulk, after job.ID, limit int) (taken []job.BulkItem, ended int, err error) {
 	taken, ended, err = r.commit(ctx, b, after, limit, r.jobs.DoItems)
 	if err == nil || len(taken) == 0 || ctx.Err() != nil || job.CodeOf(err) == job.CodeStorageUnavailable {

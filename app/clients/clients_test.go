@@ -184,7 +184,7 @@ func TestClientHasAtMostTenValidKeys(t *testing.T) {
 		}
 		k.refused(job.CodeConflict, second(read()))
 		require.NoError(t, k.revoke(admin, client, keys[4].ID))
-		k.issue(k.create(admin, client, true)) // keys with a lesser scope do not count
+		k.issue(k.create(admin, client, true)) // keys with a lesser scope have their own limit
 	})
 }
 

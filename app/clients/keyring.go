@@ -48,8 +48,9 @@ func anyUsed(keys []job.APIKey) bool {
 	return slices.ContainsFunc(keys, func(key job.APIKey) bool { return key.UsedAt != nil })
 }
 
-// ended returns an error if the caller's key expired or was revoked during the request. Without this check, a delayed request could create
-// a key after the revocation. A key that had expired before the request is no error here: the method `renewable` checks such a key.
+// ended returns an error if the caller's key expired or was revoked during the request. Without this check, a delayed request could
+// create a key after the revocation. If the key had expired before the request, `ended` returns no error, because the method `renewable`
+// checks such keys.
 func (r keyring) ended(caller job.Caller) error {
 	key, _ := r.find(caller.KeyID)
 	switch {
@@ -87,8 +88,8 @@ func (r keyring) renewable(id string) error {
 	return nil
 }
 
-// replaced returns the client's full-scope keys, marked as replaced by the key `by`. These keys expire after the overlap, or at their old
-// expiry if the old expiry is earlier. Keys that were replaced before are left out.
+// replaced returns the client's full-scope keys, marked as replaced by the key `by`. Each key expires after `overlap`, or earlier if its
+// expiry was earlier. Keys that were already replaced are left out.
 func (r keyring) replaced(by job.APIKey) (changed []job.APIKey) {
 	if by.Scope != job.ScopeAll {
 		return nil

@@ -93,7 +93,7 @@ func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 func withDescendants(keys []job.APIKey, id, spared string) []job.APIKey {
 	chosen := map[string]bool{id: true}
 	var found []job.APIKey
-	for _, key := range slices.Backward(keys) { // oldest first, because a key is newer than the key that created it
+	for _, key := range slices.Backward(keys) { // oldest first, so that each key comes before the keys that it created
 		if key.ID == id || chosen[key.MadeBy] && key.ID != spared {
 			chosen[key.ID] = true
 			found = append(found, key)

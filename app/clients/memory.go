@@ -69,7 +69,7 @@ func (m *memory) connected(up bool) {
 	}
 }
 
-// recall returns a cached key. After a lookup, pass the generation to memory.remember.
+// recall returns a cached key. If `known` is false, look the key up, and pass `generation` to memory.remember.
 func (m *memory) recall(id string) (key job.APIKey, known bool, generation uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -24,8 +24,8 @@ const (
 	// knownEndpoints is how many endpoints are tracked. Above this number, endpoints without tasks are forgotten.
 	knownEndpoints = 10_000
 	paceWeight     = 16
-	// Deferred tasks of an endpoint are scheduled minSpacing apart during its first paceKnown sends. After these sends, its measured pace is
-	// used.
+	// During the first paceKnown sends to an endpoint, its deferred tasks are scheduled minSpacing apart. After these sends, the measured
+	// pace of the endpoint sets the spacing.
 	paceKnown  = 64
 	minSpacing = 200 * time.Microsecond
 )

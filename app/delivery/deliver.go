@@ -59,8 +59,8 @@ type claimed struct {
 	until time.Time // the claim lasts at least until this time
 }
 
-// claim claims a delivery. If the delivery becomes due within maxNap, claim waits until then. Unless claim returns an error, the caller
-// must release a claim slot.
+// claim claims a delivery. If the delivery becomes due within maxNap, claim waits until then. If claim succeeds, the caller must release
+// a claim slot.
 func (w *Worker) claim(e *endpointTasks, t job.DeliveryTask) (claimed, error) {
 	waiting, cancel := context.WithTimeout(w.open, maxSlotWait)
 	defer cancel()
@@ -189,8 +189,8 @@ func (w *Worker) send(ctx context.Context, p job.ClaimedDelivery) (sent job.Sent
 	return w.sender.Send(ctx, p)
 }
 
-// record stores the result of a send, and returns the error for Handle. If a try stored the result but its confirmation was lost, the next
-// try returns job.ErrTaskStale. If storing fails, the delivery is sent again after the claim expires.
+// record stores the result of a send, and returns the error for Handle. If a try stored the result but its confirmation was lost, the
+// next try returns job.ErrTaskStale. If every try fails, the delivery is sent again after the claim expires.
 func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
 	if w.cfg.Clock.Moved() { // a test bed has moved the clock: stored times must follow this clock
 		sent.Attempt.StartedAt = w.cfg.Clock.Now().Add(-sent.Attempt.Duration).UTC()

@@ -44,7 +44,7 @@ const (
 	claimShare = 4
 	// A claim lasts for the send's timeout plus holdMargin. In the margin, the worker waits for a send slot and records the result.
 	holdMargin = 15 * time.Second
-	// A send starts only if its claim lasts sendMargin longer than the timeout. The context of a send ends sendGrace after the timeout.
+	// A send starts only if its claim still lasts for the timeout plus sendMargin. The context of a send ends sendGrace after the timeout.
 	sendMargin = 3 * time.Second
 	sendGrace  = time.Second
 	// maxSlotWait limits a task's wait for a claim slot. It also limits the wait for a send slot.

@@ -52,7 +52,7 @@ func NewRunner(store *repo.Store, jobs *jobs.Service, tasks app.Tasks, log *slog
 	return &Runner{store, jobs, tasks, log}
 }
 
-// Round does parts of each open erasure. An erasure that fails does not delay the others.
+// Round works on each open erasure for at most roundTime. An erasure that fails does not delay the others.
 func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 	open, err := r.store.OpenErasures(ctx)
 	if err != nil {

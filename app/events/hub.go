@@ -64,9 +64,9 @@ func NewHub(store *repo.Store, listener Listener, m *app.Metrics, log *slog.Logg
 }
 
 // Watch returns the notifications of a job until `stop` is called. If id is zero, Watch covers all jobs and batches of the client. The
-// watcher must read storage after Watch and after each notification. If a notification has not been received yet, the next one is merged
-// into it. So a notification with progress may also announce an event. Watchers of one job get the latest progress. Watchers of a client
-// get no progress.
+// watcher must read storage after Watch and after each notification. If the watcher has not received a notification yet, the next
+// notification is merged into it. So a notification with progress may also announce an event. Watchers of one job get the latest
+// progress. Watchers of a client get no progress.
 func (h *Hub) Watch(client, id job.ID) (notifications <-chan job.Notification, stop func()) {
 	return h.watch(client, id, !id.IsZero())
 }

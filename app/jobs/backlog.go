@@ -18,7 +18,7 @@ const (
 	// Few admitted submissions wait longer than backlogWait. Accepted submissions are counted per interval of this length.
 	backlogWait = time.Second
 	// The limit is the highest count of the last backlogMemory intervals. When many clients connect at once, the counts are low for some
-	// seconds. If the limit fell with them, most submissions would be refused and repeated.
+	// seconds. If the limit fell with the counts, most submissions would be refused and repeated.
 	backlogMemory = 10
 	// BacklogFloor is how many submissions may always wait, even if storage is slow. It allows bursts, and large group commits.
 	BacklogFloor = 4096

@@ -48,8 +48,9 @@ func (s *Service) DoItems(ctx context.Context, operation *job.Bulk, items []job.
 	return append(ended, changed...), nil
 }
 
-// leftItem returns the result of an item that is skipped, or false if the item must be processed. It skips a retry if the job was retried
-// after the operation started. It skips a deletion if the job has changed since then, because the job may no longer match the filter.
+// leftItem returns the result of an item that is skipped, or false if the item must be processed. It skips a retry if the job was
+// retried after the operation started. It skips a deletion if the job has changed since the operation started, because the job may no
+// longer match the filter.
 func leftItem(operation *job.Bulk, i job.BulkItem) (job.BulkItem, bool) {
 	switch j := i.Job; {
 	case j == nil && operation.Action == job.BulkDelete:

@@ -70,7 +70,8 @@ type clientLoad struct {
 	jobs   job.Load
 }
 
-// NewCapacity returns a Capacity. Run renews the lease periodically. Without Run, only a reservation that needs more capacity does so.
+// NewCapacity returns a Capacity. Run renews the lease periodically. Without Run, the lease is renewed only when a reservation needs
+// more capacity.
 func NewCapacity(limits Limits, store *repo.Store, log *slog.Logger) *Capacity {
 	return &Capacity{
 		limit: job.Load{Active: limits.Active, Queued: limits.Queued}, shares: newShares(limits), store: store, clock: time.Now, log: log,
@@ -220,7 +221,7 @@ func (c *Capacity) due(now time.Time) bool {
 	switch {
 	case age >= countShare*c.took:
 		return true
-	case c.failed: // after a failed count, only the longer pause applies
+	case c.failed: // a count after a failed one always waits for the longer pause
 		return false
 	default:
 		return age >= nearShare*c.took && (c.short || c.shares.mayBeFull(age))
@@ -264,7 +265,7 @@ func (c *Capacity) endCount(
 		c.shares.add(a.client, a.jobs, -1)
 	}
 	c.accepted = append(c.accepted[:0:0], c.accepted[before:]...)
-	counted.Reported = counted.Reported.Plus(c.mine, 1) // the count already contains c.mine, so its later report must not count again
+	counted.Reported = counted.Reported.Plus(c.mine, 1) // the count contains c.mine, so a later report must not add c.mine again
 	return &counted, nil
 }
 

@@ -17,7 +17,7 @@ type lease struct {
 	until   time.Time // end of the lease by this process' clock
 	size    job.Load  // Postgres has granted at least this capacity
 	used    job.Load  // capacity of reservations that are not reported to Postgres yet
-	stored  job.Load  // part of `used`: its jobs are stored
+	stored  job.Load  // part of `used` that belongs to stored jobs
 	report  job.Load  // stored jobs that the next renewal reports
 	demand  job.Load  // total of all reservations since the last renewal, including released ones
 	unknown int       // reservations with an unknown outcome

@@ -12,7 +12,7 @@ const (
 	clockInterval = time.Second
 	clockStep     = time.Second // smaller changes of a clock are not detected
 	// After Postgres' clock was set back by d, the searches for stranded rows continue for d plus strandedTime. Transactions that began
-	// before the change may still write times that are too late.
+	// before the change may still write due times that are too late.
 	strandedTime = time.Minute
 	// strandedRest is the pause after a search, as a multiple of the search's duration.
 	strandedRest = 20
@@ -25,7 +25,7 @@ const (
 // stepWatch detects sudden changes of a clock. It compares the clock with the monotonic clock.
 type stepWatch struct {
 	known         bool
-	least, utmost time.Duration // bounds of the watched clock minus the monotonic clock
+	least, utmost time.Duration // bounds of the difference: watched clock minus monotonic clock
 }
 
 // observe compares t with the monotonic times before and after the clock was read. If the clock changed suddenly since the last call, it
@@ -52,7 +52,7 @@ type clockWatch struct {
 	began             time.Time // origin of the monotonic clock
 	postgres, process stepWatch
 	looked            time.Duration // when the clocks were last compared; 0: never
-	until, next       time.Duration // end of the repeated searches; time of the next one
+	until, next       time.Duration // when the repeated searches end; when the next search is due
 }
 
 func (m *Maintenance) watchClocks(ctx context.Context, leading func() bool) error {

@@ -50,8 +50,8 @@ func (l *leader) run(ctx context.Context) {
 	loops.Wait()
 }
 
-// lead elects a leader every leaderInterval until ctx ends, and then resigns. It measures the lease from before the request. So this
-// process stops leading before another process can take over.
+// lead elects a leader every leaderInterval until ctx ends, and then resigns. It counts the lease's duration from a time before the
+// request. So this process stops leading before another process can take over.
 //
 // While a vital task is blocked, the process requests a lease of 0, so any unblocked process may take over. Until then, a blocked leader
 // continues to run all its tasks. A blocked process takes over only after leaderLease without a leader.

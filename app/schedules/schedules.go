@@ -83,7 +83,8 @@ func checkTimes(s *job.Schedule) (violations []job.Violation) {
 var errNever = job.Invalid(job.Violation{Pointer: "", Detail: "The schedule would never run: cron matches no time in the next " +
 	"five years, or none before end_at."})
 
-// beginFrom sets the first due time after now. If the clock went back, it continues after the last due time that has a job.
+// beginFrom sets the first due time after now. If the clock was set back, the first due time comes after the latest due time that has a
+// job.
 func beginFrom(s *job.Schedule, now time.Time) error {
 	times, err := timetable.New(s.Timetable, s.Anchor())
 	if err != nil {

@@ -15,7 +15,7 @@ const (
 	bytesOfStep = 1 << 20
 	// ordinaryBytes is the assumed size of a job without params.
 	ordinaryBytes = 4 << 10
-	// A run that waits for the end of the previous run checks this every pendingInterval.
+	// While a run waits for the end of the previous run, the schedule is checked every pendingInterval.
 	pendingInterval = time.Second
 	retryInterval   = time.Second
 	// maxMissed limits how many missed due times are counted, because a schedule can miss one per second for years.

@@ -40,9 +40,9 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 	return began, err
 }
 
-// Enter returns the open session with the label of a request. If no session has this label, but one without a label is open, Enter starts
-// a session with the label. If no session is open, the label has no effect. `request` is the id of the request, or "" if the request
-// creates no jobs.
+// Enter returns the open session with the label of a request. If no session has this label, but a session without a label is open, Enter
+// starts a session with the label. If no session is open, the label has no effect. `request` is the id of the request, or "" if the
+// request creates no jobs.
 func (s *Service) Enter(ctx context.Context, client job.ID, label, request string) (testbed.Scope, error) {
 	scope := testbed.Scope{Client: client}
 	session, unlabeled, err := s.Store.EnterSession(ctx, client, label, request)
@@ -110,7 +110,7 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdi
 }
 
 // Record stores a request in its session, if the session is open. For a request without a label, Record returns a storage error only if
-// the client had an open session before. Most clients have none, and their requests must not fail.
+// the client had an open session before. Most clients have no open session, and a storage error must not fail their requests.
 func (s *Service) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exchange) error {
 	recorded, err := s.Store.Record(ctx, scope, x)
 	client := scope.Client

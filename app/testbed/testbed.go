@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// A process computes at most verdictsAtOnce verdicts at once. Each uses up to 200 MB.
+// A process computes at most verdictsAtOnce verdicts at once, because each verdict uses up to 200 MB of memory.
 const verdictsAtOnce = 2
 
 // Service has the use cases of a test bed. It reads rules and sessions for each request, so changes apply in all processes at once.
@@ -117,7 +117,7 @@ func (s *Service) RemoveFault(ctx context.Context, scope testbed.Scope, id job.I
 }
 
 // Fault counts a request for each matching rule of the session. It returns the effect of the first of these rules that applies, or nil.
-// The subject comes from fault.Subject.
+// `subject` is a result of fault.Subject.
 func (s *Service) Fault(ctx context.Context, scope testbed.Scope, operation, subject string) (*fault.Effect, error) {
 	rules, err := s.Store.CountFaults(ctx, scope, operation, subject)
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *Service) Fault(ctx context.Context, scope testbed.Scope, operation, sub
 	return s.apply(ctx, scope, rules)
 }
 
-// apply marks the first usable rule as applied, and returns its effect.
+// apply returns the effect of the first rule that applies, and marks this rule as applied.
 func (s *Service) apply(ctx context.Context, scope testbed.Scope, rules []fault.Counted) (*fault.Effect, error) {
 	for _, r := range rules {
 		if !r.Applies() {

@@ -94,7 +94,7 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 	return job.ID{}, nil, errors.Join(failed, errBusy)
 }
 
-// If a job becomes due within `soon`, the worker waits for it. Otherwise it returns the task to the queue.
+// A worker waits for a job that becomes due within `soon`. For a later job, the worker returns the task to the queue.
 const soon = 50 * time.Millisecond
 
 func (w *Worker) dropTask(reason string) error {

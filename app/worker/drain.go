@@ -6,8 +6,8 @@ import (
 )
 
 // Drain stops claiming and waits for the running jobs until ctx ends. Then it stops the remaining jobs, which fail with a retryable
-// failure. Claimed jobs that have not started return to the queue. If a stopped job takes longer than a lease to end, Drain gives up, and
-// the rescuer releases the job later. Run must not end before Drain returns, because Run renews the lease.
+// failure. Claimed jobs that have not started return to the queue. If a stopped job does not end within the duration of a lease, Drain
+// stops waiting, and the rescuer releases the job later. Run must not end before Drain returns, because Run renews the lease.
 func (w *Worker) Drain(ctx context.Context) {
 	w.refuse(ctx)
 	grace := ctx.Done()

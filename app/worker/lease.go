@@ -73,8 +73,8 @@ func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 		w.lose(id, err)
 		return // storage has already ended the lease
 	}
-	// End the lease in storage, too. Otherwise the worker's jobs would wait for its expiry, because a renewal with a lost response may have
-	// been stored.
+	// End the lease in storage, too. A renewal may have been stored although its response was lost. Then the worker's jobs would wait until
+	// the renewed lease expires.
 	retiring, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Heartbeat)
 	defer cancel()
 	if err := w.Store.Retire(retiring, id); err != nil {

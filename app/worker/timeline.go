@@ -18,7 +18,7 @@ type timeline struct {
 	reached time.Time
 }
 
-// limitGrace is real time after the execution limit, for steps that were planned before the limit.
+// After the clock reaches the execution limit, steps that were planned before the limit have limitGrace in real time to happen.
 const limitGrace = 5 * time.Second
 
 // limited applies the execution limit to a started attempt. In a test bed, it also returns a timeline. If the clock jumps past the limit,
