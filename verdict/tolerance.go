@@ -8,7 +8,7 @@ import (
 )
 
 // tolerant checks that unknown members, states or types in a response or event do not stop the client. A client that stops at an unknown
-// state is not blamed if it could see the end elsewhere in the document.
+// state is not blamed if it could see the job's end elsewhere in the document.
 func tolerant(r *record, f *finding) {
 	t := &tolerance{record: r, finding: f, polls: r.wouldPollAgain(), retries: r.retriesReads()}
 	t.asked = indexed(r, func(x *exchange, add func(string)) {

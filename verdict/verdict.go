@@ -80,8 +80,8 @@ func (r rule) demanded(standards bool) demand {
 	return r.demand
 }
 
-// advice returns how to exercise the rule in a session with a profile. If this profile does not test the rule, advice names profiles that
-// do. `standards` is as in demanded.
+// advice returns how to exercise the rule in a session with a profile. If this profile does not test the rule, advice names profiles
+// that do. If `standards` is true, the advice is for clients of other APIs.
 func (r rule) advice(p fault.Profile, standards bool) string {
 	text := r.exercise
 	if standards {

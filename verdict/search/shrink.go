@@ -58,7 +58,8 @@ func sortFirst(shown []Break, b Break) []Break {
 	)
 }
 
-// After an error, keepUnfinished stores the finding if `ctx` has ended. If `ctx` has not ended, keepUnfinished returns err.
+// keepUnfinished handles the error that interrupted the work on a finding. If `ctx` has ended, it keeps the finding and returns nil.
+// Otherwise it returns err.
 func (s *search) keepUnfinished(ctx context.Context, f Finding, err error) error {
 	if ctx.Err() == nil {
 		return err

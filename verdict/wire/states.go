@@ -49,8 +49,8 @@ func (s *Shape) root(e *fault.Effect, d map[string]any) {
 	}
 }
 
-// setState changes the state of one object, at each path in t.State where the object has the state. An event that announces a final state
-// is not changed.
+// setState changes the state of one object. If several paths of t.State contain the state, setState changes all of them. An event that
+// announces a final state is not changed.
 func (s *Shape) setState(e *fault.Effect, t *Thing, d map[string]any) {
 	if event := t.event(d); event != nil && s.Final(event) {
 		return
