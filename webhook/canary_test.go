@@ -58,7 +58,7 @@ func (c *canary) serve(t *testing.T, l net.Listener) {
 	}()
 }
 
-// requireUnseen fails if the canary got any connection. Listeners accept in order, so requireUnseen's own connections come last.
+// Listeners accept in order, so the connections that requireUnseen makes come last.
 func (c *canary) requireUnseen(t *testing.T) {
 	t.Helper()
 	for _, address := range c.own {
