@@ -19,7 +19,7 @@ import (
 const (
 	recordTries = 6
 	recordPause = 100 * time.Millisecond // pause between tries to store a result; doubled after each failure
-	// minRest and maxRest limit the pause of a client that reached its rate limit. A longer RetryAfter is cut to maxRest, because other
+	// minRest and maxRest limit the pause of a client that reached its rate limit. The pause may end before RetryAfter, because other
 	// processes may free a part of the rate limit earlier.
 	minRest = 100 * time.Millisecond
 	maxRest = 10 * time.Second

@@ -7,8 +7,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// slots limits concurrent requests to receivers. Clients share the slots fairly. One receiver can use at most `limit` slots of a client. A
-// request that waits because its receiver is at the limit occupies no shared slot. The same origin counts separately for each client.
+// slots limits concurrent requests to receivers. Clients share the slots fairly. Requests to the same receiver use at most `limit`
+// slots. A request above this limit waits without occupying a slot. For each client, an origin is a separate receiver.
 type slots struct {
 	all   *fair.Semaphore[job.ID]
 	limit int

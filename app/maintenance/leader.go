@@ -19,8 +19,8 @@ const (
 type leader struct {
 	id job.ID
 	// elect takes or renews the lease, and returns whether this process leads. It takes another process's lease if that lease expired at
-	// least `vacant` ago. It also takes a lease that ends much later than a new one would, because Postgres' clock was set back. With a
-	// `lease` of 0, a leader stays the leader until another process takes over.
+	// least `vacant` ago. It also takes a lease that ends much later than a new lease would. Such a lease was written before Postgres'
+	// clock was set back. With a `lease` of 0, a leader stays the leader until another process takes over.
 	elect   func(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error)
 	resign  func(ctx context.Context, holder job.ID) error
 	metrics *app.Metrics

@@ -17,7 +17,7 @@ import (
 
 // execute runs a claimed job to its end. If the claim is lost, it stops, because another process is then responsible for the job.
 //
-// It returns nil, job.TaskFailed for a failed attempt, or job.ErrTaskStale if the attempt did not start.
+// It returns job.TaskFailed for a failed attempt, and job.ErrTaskStale if the attempt did not start. In all other cases, it returns nil.
 func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error {
 	claimed, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
