@@ -77,7 +77,7 @@ func TestPagesOfLists(t *testing.T) {
 func TestListFilters(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.Exec(`UPDATE jobs SET created_at = '2023-07-01 00:00Z' WHERE state = 'QUEUED'`) // the ids (UUIDv7) keep the old times
+	w.Exec(`UPDATE jobs SET created_at = '2023-07-01 00:00Z' WHERE state = 'QUEUED'`) // the ids (UUIDv7) still contain the original times
 	w.Exec(`UPDATE deliveries SET created_at = '2023-07-01 00:00Z', event_name = 'job.failed' WHERE delivery_id::text LIKE '%d3'
 		OR delivery_id::text LIKE '%d4'`)
 	before, after := "created_before=2024-01-02T00:00:00.0000001%2B00:00", "created_after=2020-01-01T00:00:00Z"

@@ -144,7 +144,8 @@ func (s *Schedule) Anchor() time.Time {
 	return s.CreatedAt
 }
 
-// Request returns the request for the job of a run. The due time also seeds random choices, such as the work kind.
+// Request returns the request for the job of a run. The due time becomes ReceivedAt, which is also the seed of random values such as the
+// work kind.
 func (s *Schedule) Request(due time.Time) Request {
 	j := s.Job
 	return Request{

@@ -121,7 +121,7 @@ func (t *jobReads) poll(y *exchange) {
 // likely if the client read only once before the end, or reads more than three times as fast after the end as before.
 func (t *jobReads) visitors() bool { return t.pace == 0 || t.gap < t.pace/3 }
 
-// add notes a read after the end. Only reads at a steady pace count, because people who open a page read irregularly. Reads after a
+// add notes a read after the end. Only reads at a steady pace count. People who reload a web page cause irregular reads. Reads after a
 // delivery or an event do not count.
 func (t *jobReads) add(y *exchange, hinted bool) {
 	gap := y.Start.Sub(t.last.End())

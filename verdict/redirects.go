@@ -78,7 +78,7 @@ func followed(r *record, f *finding) {
 		add(sentBy(x))
 		add(sentBy(x).on(x.Path, x.Query, true))
 	})
-	used := map[sent]int{} // number of requests that are known to follow a redirect
+	used := map[sent]int{} // how many of the first requests in all[s] cannot follow a further redirect
 	rows := map[int]hops{} // key: journal line of a request; value: the redirects before it
 	r.each(func(x *exchange) {
 		path, query, ok := x.redirected()

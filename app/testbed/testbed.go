@@ -24,7 +24,7 @@ const verdictsAtOnce = 2
 // Service has the use cases of a test bed. It reads rules and sessions for each request, so changes apply in all processes at once.
 type Service struct {
 	*repo.Store
-	open  sync.Map // clients with an open session, as of their latest request without a label
+	open  sync.Map // clients that had an open session when their latest request without a session label arrived
 	turns *fair.Semaphore[job.ID]
 
 	most          int  // maximum open sessions of a client

@@ -120,7 +120,7 @@ func TestDocumentationLinks(t *testing.T) {
 				target = filepath.Join(filepath.Dir(page), name)
 			}
 			_, err := os.Stat(target)
-			// GitHub resolves a link that begins with / against github.com, not against the repository.
+			// A link that begins with / works on GitHub, but not in an editor or on the site.
 			assert.True(t, err == nil && !strings.HasPrefix(name, "/"), "%s: %s does not exist", page, link)
 			if known, isPage := anchors[target]; isPage && anchor != "" {
 				assert.Contains(t, known, anchor, "%s: %s has no such heading", page, link)

@@ -15,7 +15,8 @@ LEFT JOIN LATERAL (
 -- name: jobEvents
 -- Reads a job, found by the index jobs_client, and its events, found by primary key, in one snapshot. The first row has no event. The seq
 -- has no gaps. The query steps from event to event, so it reads no data after the end of the page. LIMIT 1 in each step makes the planner
--- search by the whole key. Parameters: @job, @client, @after, @limit, @max_bytes
+-- search by the whole key.
+-- Parameters: @job, @client, @after, @limit, @max_bytes
 WITH RECURSIVE page AS (
   SELECT greatest(@after::bigint, 0) AS seq, 0 AS n, 0::bigint AS bytes
   UNION ALL

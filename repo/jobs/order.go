@@ -53,7 +53,8 @@ func newOrder(late prometheus.Counter) *order {
 	}
 }
 
-// take assigns the next place to a flush of n jobs. A created_at may be slightly ahead of Postgres' clock. insertJobs reduces such a time.
+// take assigns the next place to a flush of n jobs: the number of the flush and the created_at of its first job. If a created_at is ahead
+// of Postgres' clock, insertJobs stores Postgres' time instead.
 func (o *order) take(n int) place {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -51,9 +51,9 @@ ORDER BY run_at DESC, job_id DESC LIMIT 1
 SELECT client_id, endpoint_id, n, (SELECT count(*)::int FROM moved) FROM walk ORDER BY n DESC LIMIT 1
 
 -- name: endStrandedLeases
--- Shortens the lease of a worker with a future heartbeat to its usual length, counted from now. A living worker soon renews its lease, so
--- the shorter lease does no harm. Shortens delivery claims (index deliveries_claimed) to six minutes from now, because an attempt takes at
--- most five minutes. Skips rows that another transaction has locked.
+-- If the last heartbeat of a worker is in the future, shortens the worker's lease to the usual length, counted from now. A living worker
+-- soon renews its lease, so the shorter lease does no harm. Shortens delivery claims (index deliveries_claimed) to six minutes from now,
+-- because an attempt takes at most five minutes. Skips rows that another transaction has locked.
 -- Parameters: @limit
 WITH far AS MATERIALIZED (
   SELECT delivery_id FROM deliveries WHERE claimed_until > pg_catalog.now() + interval '6 min' ORDER BY claimed_until

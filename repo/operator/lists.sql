@@ -233,9 +233,10 @@ SELECT to_json(r) FROM (
 -- jobs_throttled, one client per step of the recursion. Reads @looked endpoints of deliveries_waiting, and webhooks by webhooks_client.
 -- Locks nothing. With 1,000,000 jobs, 300,000 of them waiting, the statement takes 40 ms, or 20 ms after a vacuum.
 --
--- The leader counts as gone 3 s after its lease expired. A blocked leader renews its lease every second with a duration of zero, so it does
--- not count as gone. A worker that still has jobs counts as lost 5 s after its lease expired. Usually the leader takes back the worker's
--- jobs before that, because it looks for such jobs every few seconds. No row: there is no schema.
+-- The leader counts as gone 3 s after its lease expired. A leader that cannot do one of its tasks renews its lease every second with a
+-- duration of zero. This lease is never expired for 3 s, so the leader does not count as gone. A worker that still has jobs counts as lost
+-- 5 s after its lease expired. Usually the leader takes back the worker's jobs before that, because it looks for such jobs every few
+-- seconds. No row: there is no schema.
 -- Parameters: @most, @after_client, @after_endpoint, @looked, @failing
 {{walkEndpoints}}, throttled AS (
   (SELECT client_id, 1 AS n FROM jobs WHERE {{throttled}} ORDER BY client_id, job_id LIMIT 1)

@@ -104,7 +104,7 @@ func newClient(o *redis.UniversalOptions) redis.UniversalClient {
 	return redis.NewClusterClient(cluster)
 }
 
-// MakeRedisClient returns asynq's client. asynq must not close it.
+// MakeRedisClient lets asynq use r.Client. asynq must not close r.Client; r.Close does.
 func (r *Redis) MakeRedisClient() any { return r.Client }
 
 // Addrs returns the hosts, or the socket, of the address.

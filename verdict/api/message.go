@@ -86,8 +86,8 @@ func (a *API) Names(header string) bool {
 // Operation-Location.
 var addresses = []string{"Operation-Location", "Azure-AsyncOperation", "Location", "Content-Location"}
 
-// Made returns the address or the id of the job that a request created, according to the response m. If `described` is false, Made
-// accepts only responses that follow a standard.
+// Made returns the address or the id of the job that a request created, according to the response m. `described` reports whether
+// the API's description names the request as a submission. If not, Made accepts only standard responses, such as 202 with Location.
 func (a *API) Made(m *Message, status int, described bool) (address *url.URL, id string) {
 	if status < 200 || status > 299 {
 		return nil, ""

@@ -135,8 +135,8 @@ func (p *plan) staleConnections() []Rule {
 		chain(p.streams, once(Effect{StreamRetry: 10_000, CutAfter: new(1)})))
 }
 
-// moved redirects requests to the same address, to another host, and in a loop that ends after two seconds. If a 303 may mean that a job
-// ended, the profile redirects reads with 307 instead.
+// moved redirects requests to the same address, to another host, and in a loop that ends after two seconds. Some reads are redirected with
+// 303. If a 303 may mean in this API that a job ended, they are redirected with 307 instead.
 func (p *plan) moved() []Rule {
 	temporary, permanent, other := Effect{Moved: 307}, Effect{Moved: 308}, Effect{Moved: 303}
 	if !p.SeeOther {

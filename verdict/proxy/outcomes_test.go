@@ -43,8 +43,8 @@ func shop(shipped int32) http.Handler {
 	})
 }
 
-// The proxy reads unfinished jobs at the end of the session, even if they have only an id. So it can blame a client that misses the end of
-// a job.
+// The proxy reads unfinished jobs at the end of the session, even if the target returned an id but no address. So it can blame a client
+// that misses the end of a job.
 func TestJobsAreReadAtTheEnd(t *testing.T) {
 	t.Parallel()
 	for reads, statuses := range map[int][2]verdict.Status{

@@ -66,7 +66,7 @@ type Finding struct {
 	Schedule Schedule      `json:"schedule"`
 	Words    string        `json:"words"`
 	Rules    []fault.Rule  `json:"rules"`  // rules that implement the schedule
-	Breaks   []Break       `json:"breaks"` // problems that the schedule revealed; the schedule was shrunk for the first of them
+	Breaks   []Break       `json:"breaks"` // problems that the schedule revealed; shrinking kept what reveals the first of them
 	Hits     int           `json:"hits"`   // number of runs that had the first of Breaks
 	Runs     int           `json:"runs"`
 	Cut      bool          `json:"cut,omitempty"`  // shrinking was not complete when the search ended
