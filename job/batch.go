@@ -61,7 +61,7 @@ type ItemRequest struct {
 type Refusal struct {
 	Code       Code        `json:"code"`
 	Detail     string      `json:"detail"`
-	Violations []Violation `json:"violations,omitempty"` // with pointers into the body of the batch request
+	Violations []Violation `json:"violations,omitempty"` // with JSON Pointers into the body of the batch request
 }
 
 // Batch is a set of jobs submitted in one request.

@@ -44,7 +44,7 @@ func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 	return c.asking
 }
 
-// askForTokens asks for the tokens that waiting requests need, or for the rest of a full chunk if that is more.
+// askForTokens asks for the tokens that waiting requests need. If the bucket's chunk minus its tokens is more, it asks for this number.
 func (l *Limiter) askForTokens(c *client) <-chan struct{} {
 	return l.ask(c, max(0, c.waiting, c.bucket.chunk(l.now())-c.bucket.ready(l.now())))
 }

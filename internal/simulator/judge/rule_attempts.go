@@ -144,7 +144,7 @@ const (
 	emitEvent      = "EMIT_EVENT"      // type of jobs that publish an event chosen by the client
 )
 
-// workKind says how an attempt ends without faults (API contract, section 6).
+// workKind says how an attempt succeeds or fails if no fault is injected (API contract, section 6).
 type workKind struct {
 	duration time.Duration // before the multiplication by TimeScale; 0: depends on the service's settings
 	result   int           // size of the result of a successful attempt, in bytes
